@@ -1,0 +1,51 @@
+"""What a run tells about itself: samples.txt and README.md (a model card)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regard import storage
+from regard.data.pairs import Pair
+from regard.run import Run
+from regard.translator import Result
+
+
+def write_samples(run: Run, pairs: Sequence[Pair], results: Sequence[Result]) -> None:
+    """Some dev sentences, their references and the model's answers, one under the other."""
+    blocks = [
+        "\n".join([f"source     {pair.source}", *(f"reference  {t}" for t in pair.targets), f"answer     {result.text}"])
+        for pair, result in zip(pairs, results, strict=True)
+    ]
+    storage.write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
+
+
+def write_card(run: Run) -> None:
+    """README.md: data, settings, scores, how to use it."""
+    c, m = run.config, run.manifest
+    dev = [r for r in run.records() if r["kind"] == "dev"]
+    best = min(dev, key=lambda r: r["loss"]) if dev else {}
+    scores = ", ".join(f"{k} {best[k]:.4g}" for k in ("loss", "accuracy", "exact_match", "bleu") if k in best)
+    model = ", ".join(f"{k} {getattr(c.model, k)}" for k in ("kind", "width", "encoder_layers", "decoder_layers"))
+    lines = [
+        f"# {run.path.name}",
+        "",
+        f"A text-to-text model, trained with Regard {m['regard']} (torch {m['torch']}).",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| data | {c.data.path}: {m['pairs']:,} pairs, {m['duplicates']:,} of them duplicates; {m['leaks']:,} dev sources also in training |",
+        f"| tokens | {c.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} target |",
+        f"| model | {model}; {m['parameters']:,} parameters |",
+        f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}) |",
+        f"| search | beam {c.search.width}, length penalty {c.search.length_penalty} |",
+        "",
+        "Use it:",
+        "",
+        "```",
+        f'regard translate {run.path} "a text"',
+        f"regard evaluate {run.path}",
+        "```",
+        "",
+        "It knows what its training data knew and nothing else; `samples.txt` shows answers to unseen sources.",
+    ]
+    storage.write_text(run.path / "README.md", "\n".join(lines) + "\n")

@@ -1,0 +1,399 @@
+"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that. A default lives in one field, its help under it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from regard.errors import UserError
+
+Settings = dict[str, dict[str, Any]]
+"""Settings before construction: section -> name -> value. Merged field by field, then built once."""
+
+ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
+PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where pairs come from and how they are batched."""
+
+    path: str = ""
+    """A task, a named corpus, a file or a folder."""
+    source: str = ""
+    """Name of the source side: file suffix (`en`), JSON key or Parquet column. Empty: the first column."""
+    target: str = ""
+    """Name of the target side, as above."""
+    limit: int = 0
+    """Use at most this many training pairs, drawn evenly over the file. 0: all."""
+    group: Literal["source", "pair"] = "source"
+    """Which pairs must stay on one side of a split: those that share a source, or a source or a target."""
+    dev: int = 0
+    """Pairs split off for validation where the data has no split of its own. 0: 5 %, at most 2,000."""
+    test: int = 0
+    """Pairs split off for the final test, as above."""
+    seed: int = 123456
+    """Seed of splits and generated tasks."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of a generated task, such as complexity."""
+    max_length: int = 256
+    """Pairs with a side of more tokens than this are left out of training, and counted."""
+    batch_tokens: int = 4096
+    """Tokens in a batch, counted with padding on the longer side. Ignored if batch_sentences is set."""
+    batch_sentences: int = 0
+    """Pairs in a batch, whatever their length. 0: use batch_tokens."""
+    digest: str = ""
+    """sha256 of the encoded training data; written by training, checked on resume."""
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """How text becomes tokens."""
+
+    tokenizer: Literal["characters", "bytes", "words", "bpe", "unigram"] = "bpe"
+    """What a token is."""
+    target_tokenizer: Literal["same", "characters", "bytes", "words", "bpe", "unigram"] = "same"
+    """What a token of the target is, where it differs from the source's."""
+    size: int = 8000
+    """Largest vocabulary that words, BPE and Unigram may learn."""
+    share: bool = True
+    """One vocabulary for both sides."""
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Transformer encoder-decoder (Vaswani et al. 2017)."""
+
+    kind: Literal["transformer"] = "transformer"
+    """Which model."""
+    width: int = 256
+    """Width of the embeddings and of every layer."""
+    ffn: int = 1024
+    """Inner width of the feed-forward layer."""
+    heads: int = 4
+    """Attention heads; they divide the width."""
+    encoder_layers: int = 3
+    """Blocks of the encoder."""
+    decoder_layers: int = 3
+    """Blocks of the decoder."""
+    position: PositionName = "sinusoidal"
+    """How order is told."""
+    score: ScoreName = "scaled_dot"
+    """How a query is compared with a key."""
+    norm: Literal["layer", "rms", "none"] = "layer"
+    """Which normalisation."""
+    placement: Literal["pre", "post"] = "pre"
+    """Normalise before each part, or after its residual sum."""
+    activation: Literal["relu", "gelu", "geglu", "swiglu"] = "relu"
+    """Of the feed-forward layer; the last two are gated."""
+    residual: bool = True
+    """Add each part's input to its output. Off: to see what residuals are for."""
+    feedforward: bool = True
+    """Have feed-forward layers. Off: attention only."""
+    tie: Literal["none", "target", "all"] = "all"
+    """Which embeddings share weights: none; target input and output; source too (one vocabulary)."""
+    bias: bool = True
+    """Biases in the projections of attention."""
+    dropout: float = 0.1
+    """On embeddings and on what each part adds."""
+    attention_dropout: float = 0.0
+    """On attention weights."""
+    activation_dropout: float = 0.0
+    """Inside the feed-forward layer."""
+    max_positions: int = 1024
+    """Size of a learned position table."""
+    relative_clip: int = 16
+    """Distance beyond which relative positions are alike."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise UserError(f"model.heads={self.heads} does not divide model.width={self.width}")
+        if self.position == "rotary" and self.score not in ("dot", "scaled_dot"):
+            raise UserError(f"model.position=rotary needs model.score=dot or scaled_dot, not {self.score}")
+        if self.position == "rotary" and (self.width // self.heads) % 2:
+            raise UserError("model.position=rotary needs an even width per head")
+
+
+@dataclass(frozen=True)
+class RNNConfig:
+    """Recurrent encoder-decoder, with attention before the cell (Bahdanau et al. 2015), after it (Luong et al. 2015) or none."""
+
+    kind: Literal["rnn"] = "rnn"
+    """Which model."""
+    cell: Literal["rnn", "gru", "lstm"] = "lstm"
+    """Which recurrence."""
+    width: int = 256
+    """Width of the decoder's state."""
+    embedding: int = 256
+    """Width of the embeddings."""
+    encoder_layers: int = 1
+    """Layers of the encoder."""
+    decoder_layers: int = 1
+    """Layers of the decoder."""
+    bidirectional: bool = True
+    """Read the source from both ends."""
+    attention: Literal["before", "after", "none"] = "after"
+    """Look at the source before the cell, after it, or only through the final state."""
+    score: ScoreName = "multiplicative"
+    """How the decoder's state is compared with the encoder's states."""
+    score_width: int = 0
+    """Inner width of the additive score. 0: the decoder's width."""
+    tie: Literal["none", "target", "all"] = "none"
+    """Which embeddings share weights (the output layer only if embedding = width)."""
+    dropout: float = 0.2
+    """On embeddings, between layers and before the output."""
+    fast: bool = True
+    """torch's cells. Off: the readable ones, equal and slower."""
+
+    def __post_init__(self) -> None:
+        if self.tie != "none" and self.embedding != self.width:
+            raise UserError(f"model.tie={self.tie} needs model.embedding = model.width = {self.width}")
+
+
+ModelConfig = TransformerConfig | RNNConfig
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How weights are learned."""
+
+    epochs: float = 0
+    """Passes over the data. 0: use steps."""
+    steps: int = 10000
+    """Updates, where epochs is 0."""
+    minutes: float = 0
+    """Stop after this much training time, if it comes first. 0: no limit."""
+    seed: int = 1
+    """Seed of weights, order and dropout."""
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    """Which optimiser."""
+    rate: float = 1e-3
+    """Highest learning rate."""
+    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = "inverse_sqrt"
+    """How the rate falls after warm-up; cosine and linear reach zero at the last step."""
+    warmup: int = 400
+    """Steps over which the rate rises from zero."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """Of Adam."""
+    weight_decay: float = 0.0
+    """Of AdamW, on matrices only."""
+    clip: float = 1.0
+    """Largest global norm of the gradient. 0: no clipping."""
+    smoothing: float = 0.1
+    """Label smoothing."""
+    accumulate: int = 1
+    """Batches per update."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the matrix products; auto: bf16 on a GPU that has it, else fp32."""
+    device: str = "auto"
+    """cpu, cuda or auto."""
+    threads: int = 0
+    """CPU threads. 0: as many as torch would use; the number is then written here, since results depend on it."""
+    evaluate_every: int = 500
+    """Steps between looks at the dev data."""
+    save_every: int = 500
+    """Steps between checkpoints."""
+    log_every: int = 50
+    """Steps between lines of the log."""
+    patience: int = 0
+    """Stop after this many looks at the dev data without a better loss. 0: never."""
+    keep: int = 3
+    """Checkpoints kept, besides the best."""
+    average: int = 0
+    """Average the weights of the last so many checkpoints at the end, and use them if dev loss agrees. 0: do not."""
+    metric: Literal["loss", "accuracy", "exact_match", "bleu"] = "loss"
+    """What the best checkpoint is best in, on dev. The last two decode dev at every look."""
+    start_from: str = ""
+    """A run whose weights and tokenizer training starts from (fine-tuning)."""
+    tensorboard: Literal["auto", "on", "off"] = "auto"
+    """Write TensorBoard events beside the log; auto: if TensorBoard is installed."""
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How an answer is found."""
+
+    width: int = 5
+    """Beam width; 1 is greedy."""
+    length_penalty: float = 1.0
+    """A finished hypothesis is ranked by log-probability / length^this."""
+    patience: float = 1.0
+    """Stop at width × this finished hypotheses."""
+    limit_ratio: float = 2.0
+    """Longest answer, in source tokens × this + limit_extra."""
+    limit_extra: int = 20
+    """See limit_ratio."""
+    minimum: int = 0
+    """Shortest answer, in tokens."""
+    no_repeat: int = 0
+    """No n-gram of this size twice. 0: allowed."""
+    batch_tokens: int = 4096
+    """Source tokens decoded together."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a run needs to be repeated. Written as config.toml."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    model: ModelConfig = field(default_factory=TransformerConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+
+MODELS: dict[str, type[TransformerConfig] | type[RNNConfig]] = {"transformer": TransformerConfig, "rnn": RNNConfig}
+SECTIONS: dict[str, type[Any]] = {
+    "data": DataConfig,
+    "text": TextConfig,
+    "model": TransformerConfig,
+    "train": TrainConfig,
+    "search": SearchConfig,
+}
+
+
+def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
+    """Construct a Config; an unknown key names its nearest neighbour, a wrong value says what is allowed."""
+    parts: dict[str, Any] = {}
+    for section, values in settings.items():
+        if section not in SECTIONS:
+            raise UserError(f"no section {section}{_nearest(section, SECTIONS)}")
+        cls = SECTIONS[section]
+        if section == "model":
+            kind = values.get("kind", "transformer")
+            if kind not in MODELS:
+                raise UserError(f"model.kind={kind}: choose transformer or rnn")
+            cls = MODELS[kind]
+        hints = typing.get_type_hints(cls)
+        for name in values:
+            if name not in hints:
+                raise UserError(_unknown(section, name, cls, hints))
+        parts[section] = cls(**{n: _checked(v, hints[n], f"{section}.{n}") for n, v in values.items()})
+    return Config(**parts)
+
+
+def _unknown(section: str, name: str, cls: type[Any], hints: Mapping[str, Any]) -> str:
+    for other in MODELS.values() if section == "model" else ():
+        if other is not cls and name in typing.get_type_hints(other):
+            kinds = {v: k for k, v in MODELS.items()}
+            return f"no setting model.{name} for model.kind={kinds[cls]} (model.kind={kinds[other]} has it)"
+    return f"no setting {section}.{name}{_nearest(name, hints, section + '.')}"
+
+
+def _nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {prefix}{near[0]}?" if near else f" (there are: {', '.join(prefix + k for k in known)})"
+
+
+def _checked(value: Any, hint: Any, name: str) -> Any:
+    origin = get_origin(hint)
+    if origin is Literal:
+        own_part = name in ("model.score", "model.position") and str(value).startswith("custom:")
+        if value in get_args(hint) or own_part:
+            return value
+        raise UserError(f"{name}={value}: choose {', '.join(map(str, get_args(hint)))}")
+    if origin in (Union, types.UnionType):
+        return value
+    if origin is tuple and isinstance(value, list | tuple) and len(value) == len(get_args(hint)):
+        return tuple(_checked(v, h, name) for v, h in zip(value, get_args(hint), strict=True))
+    if origin is dict and isinstance(value, Mapping):
+        return dict(value)
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))
+    raise UserError(f"{name}={value}: must be {wanted}")
+
+
+def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Later layers win, field by field. A layer that changes model.kind drops the other kind's fields below it."""
+    merged: Settings = {}
+    for layer in layers:
+        for section, values in layer.items():
+            below = merged.setdefault(section, {})
+            if section == "model" and "kind" in values and values["kind"] != below.get("kind", "transformer"):
+                known = typing.get_type_hints(MODELS.get(values["kind"], TransformerConfig))
+                for name in [n for n in below if n not in known or n == "kind"]:
+                    del below[name]
+            if isinstance(below.get("options"), dict) and "options" in values:
+                values = {**values, "options": {**below["options"], **values["options"]}}
+            below.update(values)
+    return merged
+
+
+def parse_overrides(words: Iterable[str]) -> Settings:
+    """`train.steps=100 data.options.complexity=3` -> settings."""
+    settings: Settings = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        path = name.split(".")
+        if not equals or len(path) < 2:
+            raise UserError(f"{word!r} is not a setting: write section.name=value, such as train.steps=1000")
+        try:
+            value: Any = tomllib.loads(f"v = {text}")["v"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        at: dict[str, Any] = settings.setdefault(path[0], {})
+        for step in path[1:-1]:
+            at = at.setdefault(step, {})
+        at[path[-1]] = value
+    return settings
+
+
+def read_toml(path: Path) -> Settings:
+    """Settings of a TOML file."""
+    try:
+        loaded = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from None
+    for section, values in loaded.items():
+        if not isinstance(values, dict):
+            raise UserError(f"{path}: {section} stands outside a section; put it under [data], [text], [model], [train] or [search]")
+    return loaded
+
+
+def to_settings(config: Config) -> Settings:
+    """Every field of every section, so that a written config never depends on later defaults."""
+    return dataclasses.asdict(config)
+
+
+def to_toml(settings: Mapping[str, Mapping[str, Any]]) -> str:
+    """TOML that reads back equal."""
+    blocks = []
+    for section, values in settings.items():
+        tables = {n: v for n, v in values.items() if isinstance(v, Mapping)}
+        lines = [f"[{section}]", *(f"{n} = {_toml(v)}" for n, v in values.items() if n not in tables)]
+        for name, table in tables.items():
+            lines += ["", f"[{section}.{name}]", *(f"{n} = {_toml(v)}" for n, v in table.items())]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
+
+
+def load(path: Path) -> Config:
+    """The Config of a run's config.toml."""
+    return build(read_toml(path))

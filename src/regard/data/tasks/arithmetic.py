@@ -1,0 +1,19 @@
+"""Learning to calculate: formulas such as -940-819 and their values."""
+
+import random
+from collections.abc import Iterator
+
+from ..pairs import OFFSETS
+
+
+def generate(
+    count: int, seed: int, *, split: str = "train", complexity: int = 3, signed: bool = True
+) -> Iterator[tuple[str, str]]:
+    """Sums of numbers up to 10**complexity; signed: the first may be negative, and differences come too."""
+    rng = random.Random(seed + OFFSETS[split])
+    top = 10**complexity
+    for _ in range(count):
+        a = rng.randint(-top if signed else 0, top)
+        b = rng.randint(0, top)
+        plus = rng.choice([False, True]) if signed else True
+        yield (f"{a}+{b}", str(a + b)) if plus else (f"{a}-{b}", str(a - b))

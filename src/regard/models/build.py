@@ -1,0 +1,47 @@
+"""A config and two vocabulary sizes -> a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from regard.config import ModelConfig, RNNConfig, TransformerConfig
+from regard.errors import UserError
+from regard.models.rnn import RNNDecoder, RNNEncoder
+from regard.models.seq2seq import Seq2Seq
+from regard.models.transformer import Parts, TransformerDecoder, TransformerEncoder
+from regard.nn import POSITIONS, SCORES, Embedding
+
+
+def build_model(
+    config: ModelConfig, source_size: int, target_size: int, parts: Mapping[str, type[nn.Module]] | None = None
+) -> Seq2Seq:
+    """parts: the user's own classes for `score` or `position`, where the config says custom:Name."""
+    if config.tie == "all" and source_size != target_size:
+        raise UserError("model.tie=all needs one vocabulary for both sides: set text.share=true or model.tie=target")
+    builders: dict[str, Any] = {"transformer": _transformer, "rnn": _rnn}
+    return builders[config.kind](config, source_size, target_size, parts or {})
+
+
+def _part(kind: str, name: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    if not name.startswith("custom:"):
+        return known[name]
+    if kind not in given:
+        raise UserError(f"model.{kind}={name} is a part of your own: pass parts={{'{kind}': {name[7:]}}}")
+    return given[kind]
+
+
+def _transformer(c: TransformerConfig, source_size: int, target_size: int, given: Mapping[str, Any]) -> Seq2Seq:
+    parts = Parts(_part("score", c.score, SCORES, given), _part("position", c.position, POSITIONS, given))
+    source = Embedding(source_size, c.width)
+    target = source if c.tie == "all" else Embedding(target_size, c.width)
+    return Seq2Seq(TransformerEncoder(c, parts, source), TransformerDecoder(c, parts, target, target_size))
+
+
+def _rnn(c: RNNConfig, source_size: int, target_size: int, given: Mapping[str, Any]) -> Seq2Seq:
+    source = Embedding(source_size, c.embedding, scaled=False)
+    target = source if c.tie == "all" else Embedding(target_size, c.embedding, scaled=False)
+    score = _part("score", c.score, SCORES, given)
+    return Seq2Seq(RNNEncoder(c, source), RNNDecoder(c, score, target, target_size))

@@ -1,0 +1,124 @@
+"""What every encoder-decoder is: an encoder that makes a Memory, a decoder that walks a State, and a summed loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
+
+from torch import Tensor, nn
+
+from regard.nn import Layout
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder leaves: states (B, S, D) with real lengths (B,), and for an RNN its final state."""
+
+    states: Tensor
+    lengths: Tensor
+    final: tuple[Tensor, ...] = ()
+    extra: Tensor | None = None
+    """The user's own mask of the source, bool, broadcastable to (B, 1, T, S)."""
+
+
+class State(Protocol):
+    """Where decoding stands. A value: a step returns a new one, and the old one stays good."""
+
+    def select(self, sentences: Tensor, beams: Tensor) -> Self:
+        """Keep sentences (B',), and of each the hypotheses beams (B', K'): expand, reorder, prune."""
+        ...
+
+
+class Sums(NamedTuple):
+    """Sums over the target tokens of a batch; whoever has the whole step divides, once."""
+
+    loss: Tensor
+    """What is minimised (with label smoothing)."""
+    nll: Tensor
+    """Negative log-likelihood of the references."""
+    correct: Tensor
+    tokens: int
+
+
+class Batch(Protocol):
+    """As much of a batch of data as a model needs. Shapes: source (B, S), target_in and target_out (B, T), lengths (B,)."""
+
+    @property
+    def source(self) -> Tensor: ...
+    @property
+    def source_lengths(self) -> Tensor: ...
+    @property
+    def target_in(self) -> Tensor: ...
+    @property
+    def target_out(self) -> Tensor: ...
+    @property
+    def target_lengths(self) -> Tensor: ...
+    @property
+    def tokens(self) -> int: ...
+
+
+class Encoder(nn.Module):
+    """Source tokens (B, S) -> Memory."""
+
+    def forward(
+        self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None
+    ) -> Memory:
+        raise NotImplementedError
+
+
+class Decoder(nn.Module):
+    """Target tokens -> logits, all at once, a few, or one by one: one path."""
+
+    def start(self, memory: Memory) -> Any:
+        """The state before the first token."""
+        raise NotImplementedError
+
+    def hidden(
+        self, tokens: Tensor, state: Any, *, layout: Layout | None = None, positions: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """Read tokens (R, T) on top of the state -> (R, T, D), or packed (N, D) with a layout; and the state after them."""
+        raise NotImplementedError
+
+    def output(self, hidden: Tensor) -> Tensor:
+        """(…, D) -> logits (…, V)."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """hidden, then output."""
+        hidden, state = self.hidden(tokens, state)
+        return self.output(hidden), state
+
+
+class Seq2Seq(nn.Module):
+    """An encoder and a decoder."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Teacher forcing: logits (B, T, V) for target_in (B, T)."""
+        logits, _ = self.decoder(target, self.decoder.start(self.encoder(source, lengths)))
+        return logits
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One token per row (R,) -> logits (R, V): what a search asks for."""
+        logits, state = self.decoder(tokens[:, None], state)
+        return logits[:, -1], state
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Sums:
+        """Cross-entropy of the shifted target, summed over real tokens only."""
+        state = self.decoder.start(self.encoder(batch.source, batch.source_lengths))
+        layout = Layout.of(batch.target_lengths, batch.target_in.shape[1])
+        hidden, _ = self.decoder.hidden(batch.target_in, state, layout=layout)
+        return summed_loss(self.decoder.output(hidden), layout.pack(batch.target_out), smoothing)
+
+
+def summed_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Sums:
+    """logits (N, V), targets (N,). Smoothing s: (1 − s) of the reference's loss + s of the mean over the vocabulary."""
+    logp = logits.float().log_softmax(-1)
+    nll = -logp.gather(-1, targets[:, None]).sum()
+    loss = nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * logp.mean(-1).sum()
+    correct = (logits.detach().argmax(-1) == targets).sum()
+    return Sums(loss, nll.detach(), correct, len(targets))

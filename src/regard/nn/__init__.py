@@ -1,0 +1,30 @@
+"""The parts: masks, scores, positions, attention, layers, recurrence, state. Usable alone; they know no text."""
+
+from regard.nn.attention import Attention, Record, attend, watch
+from regard.nn.layers import Embedding, FeedForward, Residual, RMSNorm
+from regard.nn.masks import Layout, Mask, masked_softmax
+from regard.nn.positions import POSITIONS, Position, sinusoids
+from regard.nn.recurrent import Recurrent
+from regard.nn.scores import SCORES, Score
+from regard.nn.state import KeyValue
+
+__all__ = [
+    "POSITIONS",
+    "SCORES",
+    "Attention",
+    "Embedding",
+    "FeedForward",
+    "KeyValue",
+    "Layout",
+    "Mask",
+    "Position",
+    "RMSNorm",
+    "Record",
+    "Recurrent",
+    "Residual",
+    "Score",
+    "attend",
+    "masked_softmax",
+    "sinusoids",
+    "watch",
+]

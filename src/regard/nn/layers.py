@@ -1,0 +1,81 @@
+"""The position-wise parts of a Transformer block: embedding, feed-forward, norm, residual. All take (…, D)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Embedding(nn.Module):
+    """Vectors of tokens, times √d. They start at variance 1/d: scaled N(0, 1) vectors would drown the sinusoids."""
+
+    def __init__(self, size: int, width: int, *, scaled: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size, width) / math.sqrt(width))
+        self.scale = math.sqrt(width) if scaled else 1.0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, self.weight) * self.scale
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) · g (Zhang and Sennrich 2019)."""
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+def make_norm(name: str, width: int) -> nn.Module:
+    """`layer`, `rms` or `none`."""
+    return {"layer": nn.LayerNorm, "rms": RMSNorm, "none": lambda width: nn.Identity()}[name](width)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "geglu": F.gelu, "swiglu": F.silu}
+
+
+class FeedForward(nn.Module):
+    """W₂ f(W₁x), or gated: W₂ (f(W₁x) ⊙ W₃x) (Shazeer 2020)."""
+
+    def __init__(self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.gated = activation.endswith("glu")
+        self.inner = nn.Linear(width, inner * (2 if self.gated else 1))
+        self.outer = nn.Linear(inner, width)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = dropout
+        for layer in (self.inner, self.outer):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        if self.gated:
+            x, gate = x.chunk(2, dim=-1)
+            x = self.activation(x) * gate
+        else:
+            x = self.activation(x)
+        return self.outer(F.dropout(x, self.dropout, self.training))
+
+
+class Residual(nn.Module):
+    """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each of the three can be switched off."""
+
+    def __init__(self, width: int, *, norm: str, placement: str, dropout: float, residual: bool = True) -> None:
+        super().__init__()
+        self.norm = make_norm(norm, width)
+        self.pre = placement == "pre"
+        self.dropout, self.residual = dropout, residual
+
+    def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        added = F.dropout(part(self.norm(x) if self.pre else x), self.dropout, self.training)
+        x = x + added if self.residual else added
+        return x if self.pre else self.norm(x)

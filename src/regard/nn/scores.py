@@ -1,0 +1,85 @@
+"""How well a query fits a key. `prepare(key)` is done once per source, the call once per query."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class Score(nn.Module):
+    """Base: query (B, H, T, Dq) and prepared keys (B, H, S, ·) -> scores (B, H, T, S).
+
+    `scale` is a number if the score is `scale · query · prepared key`, which fused kernels can compute; else None.
+    """
+
+    scale: float | None = None
+
+    def __init__(self, heads: int, query_width: int, key_width: int, width: int = 0) -> None:
+        super().__init__()
+        self.heads, self.query_width, self.key_width, self.width = heads, query_width, key_width, width
+
+    def prepare(self, key: Tensor) -> Tensor:
+        """Whatever of the score depends on the key alone."""
+        return key
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Here: q·k times `scale`; a score that is no product overrides this."""
+        assert self.scale is not None
+        return (query * self.scale) @ prepared.transpose(-2, -1)
+
+
+class Dot(Score):
+    """q·k (Luong et al. 2015, "dot")."""
+
+    scale = 1.0
+
+
+class ScaledDot(Score):
+    """q·k / √d (Vaswani et al. 2017, eq. 1): variance 1 whatever the width, so the softmax does not saturate."""
+
+    def __init__(self, heads: int, query_width: int, key_width: int, width: int = 0) -> None:
+        super().__init__(heads, query_width, key_width, width)
+        self.scale = 1.0 / math.sqrt(query_width)
+
+
+class Multiplicative(Score):
+    """qᵀWk (Luong et al. 2015, "general"); the widths may differ. Wk is prepared, so that what remains is a product."""
+
+    scale = 1.0
+
+    def __init__(self, heads: int, query_width: int, key_width: int, width: int = 0) -> None:
+        super().__init__(heads, query_width, key_width, width)
+        self.weight = nn.Parameter(torch.empty(heads, query_width, key_width))
+        nn.init.normal_(self.weight, std=1.0 / math.sqrt(query_width * key_width))
+
+    def prepare(self, key: Tensor) -> Tensor:
+        return key @ self.weight.transpose(-2, -1)
+
+
+class Additive(Score):
+    """vᵀtanh(W₁k + W₂q) (Bahdanau et al. 2015, A.1.2), with an inner width of its own."""
+
+    def __init__(self, heads: int, query_width: int, key_width: int, width: int = 0) -> None:
+        super().__init__(heads, query_width, key_width, width or query_width)
+        self.w1 = nn.Parameter(torch.empty(heads, key_width, self.width))
+        self.w2 = nn.Parameter(torch.empty(heads, query_width, self.width))
+        self.v = nn.Parameter(torch.empty(heads, self.width, 1))
+        for parameter in (self.w1, self.w2, self.v):
+            nn.init.normal_(parameter, std=1.0 / math.sqrt(parameter.shape[1]))
+
+    def prepare(self, key: Tensor) -> Tensor:
+        return key @ self.w1
+
+    def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
+        joined = torch.tanh(prepared[:, :, None] + (query @ self.w2)[:, :, :, None])  # (B, H, T, S, width)
+        return (joined @ self.v[:, None]).squeeze(-1)
+
+
+SCORES: dict[str, type[Score]] = {
+    "dot": Dot,
+    "scaled_dot": ScaledDot,
+    "multiplicative": Multiplicative,
+    "additive": Additive,
+}

@@ -1,0 +1,76 @@
+"""Keys and values as a value: appending never changes what somebody else holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class _Storage:
+    """Reserved room that several KeyValues may share; `fill` says how far it was written."""
+
+    key: Tensor
+    value: Tensor
+    positions: Tensor
+    fill: int
+
+
+@dataclass(frozen=True)
+class KeyValue:
+    """What a query looks at: prepared keys (B, H, S, Dk), values (B, H, S, Dv) and their positions (B, S)."""
+
+    key: Tensor
+    value: Tensor
+    positions: Tensor
+    storage: _Storage | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return self.key.shape[2]
+
+    def append(self, new: Self) -> KeyValue:
+        """self then new. Writes behind the scenes into reserved room if nobody has written there, else copies first."""
+        if torch.is_grad_enabled() and (self.key.requires_grad or new.key.requires_grad):
+            return KeyValue(
+                torch.cat((self.key, new.key), 2),
+                torch.cat((self.value, new.value), 2),
+                torch.cat((self.positions, new.positions), 1),
+            )
+        start, end = len(self), len(self) + len(new)
+        room = self.storage
+        if room is None or room.fill != start or room.key.shape[2] < end:
+            room = self._reserve(max(2 * end, 32))
+        room.key[:, :, start:end] = new.key
+        room.value[:, :, start:end] = new.value
+        room.positions[:, start:end] = new.positions
+        room.fill = end
+        return KeyValue(room.key[:, :, :end], room.value[:, :, :end], room.positions[:, :end], room)
+
+    def _reserve(self, capacity: int) -> _Storage:
+        length = len(self)
+
+        def larger(x: Tensor, axis: int) -> Tensor:
+            shape = list(x.shape)
+            shape[axis] = capacity
+            room = x.new_empty(shape)
+            room.narrow(axis, 0, length).copy_(x)
+            return room
+
+        return _Storage(larger(self.key, 2), larger(self.value, 2), larger(self.positions, 1), length)
+
+    def select(self, rows: Tensor) -> KeyValue:
+        """The rows (R,) of the batch axis, in this order; with room to grow if this had it."""
+        if self.storage is None:
+            return KeyValue(*(x.index_select(0, rows) for x in (self.key, self.value, self.positions)))
+        length, old = len(self), self.storage
+        key, value, positions = (
+            x.new_empty(len(rows), *x.shape[1:]) for x in (old.key, old.value, old.positions)
+        )
+        key[:, :, :length] = self.key.index_select(0, rows)
+        value[:, :, :length] = self.value.index_select(0, rows)
+        positions[:, :length] = self.positions.index_select(0, rows)
+        room = _Storage(key, value, positions, length)
+        return KeyValue(key[:, :, :length], value[:, :, :length], positions[:, :length], room)

@@ -1,0 +1,115 @@
+"""What to train when nobody said: look at the data, choose, and say why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from regard.config import Settings
+from regard.data.pairs import Pair
+from regard.data.splits import Splits
+from regard.data.tasks import TASKS
+
+SAMPLE = 50_000
+
+
+@dataclass
+class Side:
+    """One side of the pairs, measured over a sample."""
+
+    texts: int = 0
+    characters: int = 0
+    words: Counter[str] = field(default_factory=Counter)
+    longest: int = 0
+
+    def add(self, text: str) -> None:
+        self.texts += 1
+        self.characters += len(text)
+        self.words.update(text.split())
+        self.longest = max(self.longest, len(text))
+
+    @property
+    def mean_words(self) -> float:
+        return self.words.total() / max(1, self.texts)
+
+    def tokenizer(self) -> tuple[str, str]:
+        """Kind, and why."""
+        if self.mean_words < 1.2 and self.characters / max(1, self.texts) <= 40:
+            return "characters", "one word a line"
+        if self.words.total() >= 20 * len(self.words) and len(self.words) <= 3000:
+            return "words", f"only {len(self.words):,} different words, each seen often"
+        return "bpe", f"{len(self.words):,} different words, many of them rare"
+
+
+@dataclass
+class Survey:
+    """What a look at the training pairs found."""
+
+    pairs: int
+    source: Side
+    target: Side
+
+
+def survey(pairs: Iterable[Pair]) -> Survey:
+    """One pass: the first SAMPLE pairs are measured, all are counted."""
+    source, target, stream, count = Side(), Side(), iter(pairs), 0
+    for pair in islice(stream, SAMPLE):
+        count += 1
+        source.add(pair.source)
+        for text in pair.targets:
+            target.add(text)
+    return Survey(count + sum(1 for _ in stream), source, target)
+
+
+def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
+    """Settings for what `given` leaves open, and a line of reason for each choice."""
+    found = survey(splits.train)
+    text, reasons = _text(found, splits)
+    model, why = _size(found)
+    chosen: Settings = {"text": text, "model": model, "train": {}, "data": {}, "search": {}}
+    reasons.append(why)
+    if given.get("model", {}).get("kind", "transformer") != "transformer":
+        chosen["model"] = {}
+    _length_and_steps(found, chosen, reasons)
+    if not given.get("text", {}).get("share", text["share"]):
+        chosen["model"]["tie"] = "target" if chosen["model"] else "none"
+    return chosen, reasons
+
+
+def _text(found: Survey, splits: Splits) -> tuple[dict[str, Any], list[str]]:
+    if splits.name in TASKS:
+        kind = TASKS[splits.name].tokenizer
+        return {"tokenizer": kind, "share": True}, [f"tokens: {kind} (made for the task)"]
+    (source, why_source), (target, why_target) = found.source.tokenizer(), found.target.tokenizer()
+    if "bpe" in (source, target):
+        size = 1000 if found.pairs < 5_000 else 4000 if found.pairs < 100_000 else 8000 if found.pairs < 1_000_000 else 16000
+        why = why_source if source == "bpe" else why_target
+        return {"tokenizer": "bpe", "size": size, "share": True}, [f"tokens: BPE, up to {size:,} ({why})"]
+    if source == target:
+        return {"tokenizer": source, "share": True}, [f"tokens: {source} ({why_source})"]
+    reason = f"tokens: {source} in the source ({why_source}), {target} in the target ({why_target})"
+    return {"tokenizer": source, "target_tokenizer": target, "share": False}, [reason]
+
+
+def _size(found: Survey) -> tuple[dict[str, Any], str]:
+    if found.pairs < 3_000:
+        size = {"width": 128, "ffn": 256, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.3}
+    elif found.pairs < 300_000:
+        size = {"width": 256, "ffn": 1024, "heads": 4, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2}
+    else:
+        size = {"width": 512, "ffn": 2048, "heads": 8, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.1}
+    layers = f"{size['encoder_layers']}+{size['decoder_layers']} layers of width {size['width']}"
+    return size, f"model: {layers}, dropout {size['dropout']} ({found.pairs:,} training pairs)"
+
+
+def _length_and_steps(found: Survey, chosen: Settings, reasons: list[str]) -> None:
+    if max(found.source.longest, found.target.longest) > 2000 and chosen["text"]["tokenizer"] != "bpe":
+        chosen["data"]["max_length"] = 1024
+    epochs = 60 if found.pairs < 3_000 else 30 if found.pairs < 30_000 else 10 if found.pairs < 300_000 else 4
+    batch = 1024 if found.pairs < 3_000 else 2048 if found.pairs < 30_000 else 4096
+    chosen["data"]["batch_tokens"] = batch
+    chosen["train"]["epochs"] = epochs
+    reasons.append(f"length: {epochs} passes over the data in batches of {batch:,} tokens")

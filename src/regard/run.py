@@ -1,0 +1,158 @@
+"""A run is a folder: config, tokenizers, checkpoints, log. This file reads and writes it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as tensors_from_bytes
+from torch import Tensor, nn
+
+import regard
+from regard import config as settings
+from regard import storage
+from regard.config import Config
+from regard.errors import UserError
+from regard.models import Seq2Seq, build_model
+from regard.storage import Corrupt
+from regard.text import tokenizer as tokenizers
+from regard.text.tokenizer import Tokenizer
+
+
+class Run:
+    """Open with `Run.open(path)`; made by training."""
+
+    def __init__(self, path: Path, config: Config, source: Tokenizer, target: Tokenizer, manifest: dict[str, Any]) -> None:
+        self.path, self.config, self.source, self.target, self.manifest = path, config, source, target, manifest
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @classmethod
+    def create(
+        cls, path: Path, config: Config, source: Tokenizer, target: Tokenizer, facts: Mapping[str, Any], aside: Path
+    ) -> Run:
+        """Turn the prepared folder `aside` (which may hold the encoded data) into a run at `path`, in one rename."""
+        tokenizers.save(aside / "tokenizer.json", source, target)
+        files = {
+            "config.toml": settings.to_toml(settings.to_settings(config)).encode(),
+            "tokenizer.json": (aside / "tokenizer.json").read_bytes(),
+        }
+        versions = {"regard": regard.__version__, "torch": str(torch.__version__)}
+        storage.write_files(aside, files, {**versions, **facts})
+        (aside / "checkpoints").mkdir()
+        os.rename(aside, path)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Read a run; a folder that is none, or was damaged, is told in one line."""
+        path = Path(path)
+        if not path.exists():
+            raise UserError(f"{path}: no such run (a run is the folder that `regard train` writes)")
+        if not (path / storage.MANIFEST).exists():
+            raise UserError(f"{path}: not a run: it has no {storage.MANIFEST}")
+        files = storage.read_directory(path)
+        manifest = storage.read_manifest(path)
+        if missing := {"config.toml", "tokenizer.json"} - set(files):
+            raise Corrupt(f"{path}: not a run: {', '.join(sorted(missing))} is missing")
+        source, target = tokenizers.load(path / "tokenizer.json")
+        return cls(path, settings.load(path / "config.toml"), source, target, manifest)
+
+    # weights
+
+    def checkpoints(self) -> list[str]:
+        """Names of the checkpoints, oldest first."""
+        return sorted(p.name for p in (self.path / "checkpoints").glob("step-*") if p.is_dir())
+
+    @property
+    def best(self) -> str:
+        """Name of the best checkpoint."""
+        try:
+            return (self.path / "best").read_text().strip()
+        except FileNotFoundError:
+            raise UserError(f"{self.path}: no checkpoint yet; train it first (regard train … --resume)") from None
+
+    def checkpoint(self, name: str) -> dict[str, bytes]:
+        """The files of a checkpoint, proved against its manifest."""
+        path = self.path / "checkpoints" / name
+        if Path(name).name != name or not path.is_dir():
+            raise UserError(f"{self.path}: no checkpoint {name!r} (there are: {', '.join(self.checkpoints()) or 'none'})")
+        return storage.read_directory(path)
+
+    def new_model(self, parts: Mapping[str, type[nn.Module]] | None = None) -> Seq2Seq:
+        """A model of this run's config, with fresh weights."""
+        return build_model(self.config.model, self.source.size, self.target.size, parts)
+
+    def model(self, name: str = "best", parts: Mapping[str, type[nn.Module]] | None = None) -> Seq2Seq:
+        """The trained model, ready to decode."""
+        model = self.new_model(parts)
+        name = self.best if name == "best" else name
+        set_weights(model, tensors_from_bytes(self.checkpoint(name)["model.safetensors"]), f"{self.path}, {name}")
+        return model.eval()
+
+    # log
+
+    def log(self, kind: str, **values: Any) -> None:
+        """Append one record to log.jsonl."""
+        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, **values}) + "\n")
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every whole record of the log; a last line cut short by a crash is left out."""
+        path = self.path / "log.jsonl"
+        if not path.exists():
+            return []
+        records = []
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                continue
+        return records
+
+    def rewind_log(self, step: int) -> None:
+        """Forget records of steps after this one: training will write them again."""
+        kept = [r for r in self.records() if r.get("step", 0) <= step]
+        storage.write_text(self.path / "log.jsonl", "".join(json.dumps(r) + "\n" for r in kept))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process may train a run; the system frees the lock when that process ends, however it ends."""
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"{self.path}: another process is training this run") from None
+            yield
+
+    def sweep(self) -> None:
+        """Remove what a killed process left half written."""
+        for left in [*self.path.glob(".*.tmp"), *(self.path / "checkpoints").glob(".*.tmp")]:
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def get_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter once, on the CPU; tied ones under their first name."""
+    return {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+
+
+def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
+    """Copy weights in; names and shapes must be exactly the model's, and every number finite."""
+    own = dict(model.named_parameters())
+    if wrong := sorted(set(own) ^ set(weights)):
+        raise Corrupt(f"{where}: the weights do not fit the config: {wrong[0]} is on one side only ({len(wrong)} such)")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            if parameter.shape != weights[name].shape:
+                raise Corrupt(f"{where}: {name} is {tuple(weights[name].shape)}, the config says {tuple(parameter.shape)}")
+            if not weights[name].isfinite().all():
+                raise Corrupt(f"{where}: {name} holds numbers that are not finite")
+            parameter.copy_(weights[name])

@@ -1,0 +1,83 @@
+"""Sampling: tokens drawn from the model's distribution, reproducibly for each sentence."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.search.constraints import Constraints, Rules
+from regard.search.greedy import follow
+from regard.search.hypothesis import Hypothesis, S, Step, limits
+
+
+@torch.no_grad()
+def sample(
+    step: Step[S],
+    state: S,
+    *,
+    batch: int,
+    limit: Tensor | Sequence[int],
+    seeds: Sequence[int],
+    n: int = 1,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    minimum: int = 0,
+    constraints: Constraints | None = None,
+    suppress: Tensor | None = None,
+    device: torch.device | str = "cpu",
+) -> list[list[Hypothesis]]:
+    """`n` samples of each sentence, in the order drawn. A sentence's seed decides them, whatever its batch.
+
+    The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to the fewest that
+    hold `top_p` of what is left. Log-probabilities and scores are the model's own, before these three, so that they
+    compare with those of the other searches. The rest is as in `greedy`.
+    """
+    if temperature <= 0:
+        raise UserError(f"temperature must be above 0, not {temperature}; for the likeliest token use greedy search")
+    if top_k < 0 or not 0 < top_p <= 1 or n < 1:
+        raise UserError(f"top_k >= 0, 0 < top_p <= 1 and n >= 1, please; got {top_k=}, {top_p=}, {n=}")
+    if len(seeds) != batch:
+        raise UserError(f"{len(seeds)} seeds for a batch of {batch} sentences")
+    steps, place = limits(limit, batch), torch.device(device)
+    dice = uniforms(seeds, max(steps, default=0), n).to(place)
+
+    def pick(logits: Tensor, sentences: Tensor, t: int) -> Tensor:
+        return draw(narrow(logits / temperature, top_k, top_p), dice[sentences, t].flatten())
+
+    if n > 1:
+        state = state.select(torch.arange(batch, device=place), torch.zeros(batch, n, dtype=torch.long, device=place))
+    rules = Rules(batch, constraints, suppress, minimum, place)
+    return follow(step, state, pick, rules, steps, copies=n)
+
+
+def uniforms(seeds: Sequence[int], steps: int, n: int) -> Tensor:
+    """Numbers (B, steps, n) in [0, 1), each sentence's from its own seed; more steps do not change the first ones."""
+    made = [torch.rand(steps, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in seeds]
+    return torch.stack(made) if made else torch.zeros(0, steps, n, dtype=torch.float64)
+
+
+def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Logits (R, V) with -inf outside the `top_k` likeliest and the nucleus of `top_p`; ties go to the lower id."""
+    if not top_k and top_p == 1:
+        return logits
+    ordered, ids = logits.sort(stable=True, dim=-1, descending=True)
+    if top_k:
+        ordered[:, top_k:] = -torch.inf
+    probabilities = ordered.softmax(-1)
+    # a token stays while those before it hold less than top_p: the first one always does
+    before = probabilities.cumsum(-1) - probabilities
+    ordered = ordered.masked_fill(before >= top_p, -torch.inf) if top_p < 1 else ordered
+    return torch.empty_like(logits).scatter_(-1, ids, ordered)
+
+
+def draw(logits: Tensor, dice: Tensor) -> Tensor:
+    """Inverse CDF in the order of ids: the first id of each row (R, V) whose cumulative share exceeds `dice` (R,).
+
+    In fp64: thousands of small fp32 addends would shift the shares, and an id of probability 0 could be hit.
+    """
+    heap = logits.double().softmax(-1).cumsum(-1)
+    ids = torch.searchsorted(heap, dice.unsqueeze(-1) * heap[:, -1:], right=True).squeeze(-1)
+    # a row without any choice is NaN and lands beyond the last id; the loop ends it
+    return ids.clamp(max=logits.shape[-1] - 1)

@@ -1,0 +1,99 @@
+"""Directories that are whole or absent: written aside, every file fsynced, a sha256 manifest last, then renamed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.errors import UserError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+class Corrupt(UserError):
+    """A file is not what its manifest says it is."""
+
+
+def write_directory(path: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None) -> None:
+    """Make directory `path` with these files and their manifest; nobody ever sees it half written."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        write_files(aside, files, facts)
+        if path.exists():  # left by a run that was killed after this very step: replace it
+            shutil.rmtree(path)
+        os.rename(aside, path)
+        _sync(path.parent)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def write_files(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None) -> None:
+    """Write files and, last, their manifest into an existing folder."""
+    for name, content in files.items():
+        _write(folder / name, content)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest = {"format": FORMAT, **(facts or {}), "files": sums}
+    _write(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
+    _sync(folder)
+
+
+def read_directory(path: Path) -> dict[str, bytes]:
+    """The files of a directory, each checked against its manifest."""
+    manifest = read_manifest(path)
+    files = {}
+    for name, digest in manifest["files"].items():
+        try:
+            content = (path / name).read_bytes()
+        except FileNotFoundError:
+            raise Corrupt(f"{path / name}: missing, though {MANIFEST} lists it") from None
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise Corrupt(f"{path / name}: its sha256 is not the one in {MANIFEST}; the file was changed or damaged")
+        files[name] = content
+    return files
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest itself; its format must be one this version knows."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        version, files = manifest["format"], manifest["files"]
+    except FileNotFoundError:
+        raise Corrupt(f"{path}: no {MANIFEST}") from None
+    except (ValueError, KeyError, TypeError):
+        raise Corrupt(f"{path / MANIFEST}: damaged") from None
+    if version != FORMAT or not isinstance(files, dict) or any(Path(name).name != name for name in files):
+        raise Corrupt(f"{path / MANIFEST}: format {version} is not known here (this version reads format {FORMAT})")
+    return manifest
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace one file, whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _write(aside, text.encode())
+    os.replace(aside, path)
+    _sync(path.parent)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """A rename lasts only once its folder is on disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

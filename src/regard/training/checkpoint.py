@@ -1,0 +1,93 @@
+"""Everything training needs to go on, as safetensors and JSON in one directory that is whole or absent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+
+import torch
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from regard import storage
+from regard.errors import UserError
+from regard.run import Run, get_weights, set_weights
+from regard.training.optimizer import optimizer_tensors, restore_optimizer
+from regard.training.trainer import Progress, Trainer
+
+
+def save_checkpoint(run: Run, trainer: Trainer) -> str:
+    """Write a checkpoint of the current step, point `best` at the best, and drop the old ones."""
+    weights = get_weights(trainer.model)
+    if bad := [name for name, w in weights.items() if not w.isfinite().all()]:
+        raise UserError(f"{bad[0]} is no longer finite at step {trainer.progress.step}: lower train.rate; nothing was saved over")
+    name = f"step-{trainer.progress.step:08d}"
+    files = {
+        "model.safetensors": tensors_to_bytes(weights),
+        "optimizer.safetensors": tensors_to_bytes(optimizer_tensors(trainer.model, trainer.optimizer)),
+        "progress.json": json.dumps(trainer.progress.to_json(), indent=1).encode(),
+    }
+    storage.write_directory(run.path / "checkpoints" / name, files)
+    point_best(run, trainer.progress.best_name or name)
+    _retire(run, trainer, keep=max(trainer.c.keep, trainer.c.average, 1))
+    return name
+
+
+def point_best(run: Run, name: str) -> None:
+    """`best` is a text file with a checkpoint's name."""
+    storage.write_text(run.path / "best", name + "\n")
+
+
+def _regular(run: Run, trainer: Trainer) -> list[str]:
+    """Checkpoints that an uninterrupted run would have too; those of an interruption do not count for averaging."""
+    steps = {name: int(name.removeprefix("step-")) for name in run.checkpoints()}
+    return [name for name, step in steps.items() if step % trainer.c.save_every == 0 or step == trainer.steps]
+
+
+def _retire(run: Run, trainer: Trainer, keep: int) -> None:
+    names = run.checkpoints()
+    kept = {*_regular(run, trainer)[-keep:], names[-1], trainer.progress.best_name}
+    for name in names:
+        if name not in kept:
+            shutil.rmtree(run.path / "checkpoints" / name)
+
+
+def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> bool:
+    """Go on from the newest checkpoint that is whole. False: there is none, start from the beginning."""
+    names = run.checkpoints()
+    for name in reversed(names):
+        try:
+            files = run.checkpoint(name)
+        except storage.Corrupt as error:
+            warn(f"{error}; the checkpoint before it is used")
+            continue
+        set_weights(trainer.model, tensors_from_bytes(files["model.safetensors"]), name)
+        restore_optimizer(trainer.model, trainer.optimizer, tensors_from_bytes(files["optimizer.safetensors"]))
+        trainer.progress = Progress.from_json(json.loads(files["progress.json"]))
+        trainer.start_clock()
+        if trainer.progress.best_name:
+            point_best(run, trainer.progress.best_name)
+        run.rewind_log(trainer.progress.step)
+        return True
+    if names:
+        raise UserError(f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted")
+    run.rewind_log(0)
+    return False
+
+
+def average_checkpoints(run: Run, trainer: Trainer) -> dict[str, Tensor]:
+    """The mean of the weights of the last train.average checkpoints (Vaswani et al. 2017, 6.1)."""
+    names = _regular(run, trainer)[-trainer.c.average :]
+    total: dict[str, Tensor] = {}
+    for name in names:
+        for key, w in tensors_from_bytes(run.checkpoint(name)["model.safetensors"]).items():
+            total[key] = total[key] + w.double() if key in total else w.double()
+    return {key: (w / len(names)).to(torch.float32) for key, w in total.items()}
+
+
+def save_weights(run: Run, name: str, weights: Mapping[str, Tensor]) -> None:
+    """A checkpoint to use, not to go on from."""
+    files = {"model.safetensors": tensors_to_bytes(dict(weights))}
+    storage.write_directory(run.path / "checkpoints" / name, files)

@@ -1,0 +1,137 @@
+import math
+
+import pytest
+import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.scoring import metrics
+from regard.scoring.metrics import edit_distance, sentence_bleu
+
+HYPOTHESES = ["The cat sat on the mat.", "A dog barked at night", "", "we went home very early today"]
+REFERENCES = ["The cat sat on a mat.", "The dog barked all night", "Nothing at all .", "we went home very early today"]
+ONE_EACH = [[r] for r in REFERENCES]
+words = st.lists(st.sampled_from("abcd"), max_size=80)
+
+
+def table_distance(a: list[str], b: list[str]) -> int:
+    """The textbook table, row by row."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        corner, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (x != y))
+    return row[-1]
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
+def test_corpus_scores_are_those_of_sacrebleu(name: str) -> None:
+    ours = getattr(metrics, name)(HYPOTHESES, ONE_EACH)
+    theirs = getattr(sacrebleu, f"corpus_{name}")(HYPOTHESES, [REFERENCES])
+    assert ours.score == pytest.approx(theirs.score)
+    assert "version:" in ours.signature
+    assert "nrefs:1" in ours.signature
+
+
+def test_the_tokeniser_is_in_the_signature_and_changes_the_score() -> None:
+    plain = metrics.bleu(HYPOTHESES, ONE_EACH, tokenize="none")
+    assert plain.score == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="none").score)
+    assert "tok:none" in plain.signature
+    assert plain.score != metrics.bleu(HYPOTHESES, ONE_EACH).score
+    with pytest.raises(UserError, match="13a"):
+        metrics.bleu(HYPOTHESES, ONE_EACH, tokenize="13b")
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
+def test_ragged_references(name: str) -> None:
+    """Repeating a reference adds nothing, so a ragged list must score like the same list filled up by repetition."""
+    score = getattr(metrics, name)
+    ragged = [[r] for r in REFERENCES]
+    ragged[1] = ["The dog barked all night", "A dog barked in the night"]
+    filled = [answers if len(answers) == 2 else answers * 2 for answers in ragged]
+    assert score(HYPOTHESES, ragged).score == pytest.approx(score(HYPOTHESES, filled).score)
+    better = score(HYPOTHESES, ragged).score - score(HYPOTHESES, ONE_EACH).score
+    assert better < 0 if name == "ter" else better > 0
+
+
+@pytest.mark.parametrize("score", [metrics.bleu, metrics.chrf, metrics.ter, metrics.exact_match, metrics.per])
+def test_mistakes_are_told_in_words(score) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UserError, match="empty"):
+        score([], [])
+    with pytest.raises(UserError, match="pair up"):
+        score(["a"], [["a"], ["b"]])
+    with pytest.raises(UserError, match="list of texts"):
+        score(["a"], ["a"])
+    with pytest.raises(UserError, match="output 2 has no reference"):
+        score(["a", "b"], [["a"], []])
+
+
+def test_all_outputs_empty() -> None:
+    empty, answers = ["", ""], [["a b c d"], ["e f"]]
+    assert metrics.bleu(empty, answers).score == 0
+    assert metrics.chrf(empty, answers).score == 0
+    assert metrics.ter(empty, answers).score == 100
+    assert metrics.exact_match(empty, answers) == 0
+    assert metrics.wer(empty, answers) == 1
+    assert metrics.per(empty, answers) == 1
+    assert metrics.per([""], [[""]]) == 0
+    assert metrics.per(["x"], [[""]]) == 1
+
+
+def test_word_and_phoneme_error_rate_take_the_nearest_pronunciation() -> None:
+    outputs = ["T AH M EY T OW", "R EH D", "K AE T"]
+    answers = [["T AH M AA T OW", "T AH M EY T OW"], ["R IY D", "R EH D IY"], ["D AO G"]]
+    assert metrics.exact_match(outputs, answers) == pytest.approx(1 / 3)
+    assert metrics.wer(outputs, answers) == pytest.approx(2 / 3)
+    # 0 of 6; one edit to either, the longer has 4; 3 of 3
+    assert metrics.per(outputs, answers) == pytest.approx(4 / 13)
+    assert metrics.per(outputs, [list(reversed(a)) for a in answers]) == metrics.per(outputs, answers)
+
+
+@given(words, words)
+def test_edit_distance_is_the_textbook_table(a: list[str], b: list[str]) -> None:
+    assert edit_distance(a, b) == table_distance(a, b)
+
+
+@given(words, words, words)
+def test_edit_distance_is_a_distance(a: list[str], b: list[str], c: list[str]) -> None:
+    assert edit_distance(a, b) == edit_distance(b, a)
+    assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
+    assert (edit_distance(a, b) == 0) == (a == b)
+
+
+def test_sentence_bleu_by_hand() -> None:
+    hypothesis, reference = ["he", "is", "calm"], ["he", "is", "very", "calm", "today"]
+    # p_1 = 3/3, p_2 = 1/2 ("he is"), p_3 = 0/1
+    assert sentence_bleu(hypothesis, reference, 2) == pytest.approx(math.exp(1 - 5 / 3) * 1 * 0.5**0.25)
+    assert sentence_bleu(hypothesis, reference) == 0
+    # "the" is found once only, as often as the reference has it; the output is longer, so no penalty
+    assert sentence_bleu(["the"] * 4, ["the", "cat"], 1) == pytest.approx((1 / 4) ** 0.5)
+
+
+def test_sentence_bleu_leaves_out_orders_longer_than_the_output() -> None:
+    assert sentence_bleu(["yes"], ["yes"]) == 1
+    assert sentence_bleu(["a", "b"], ["a", "b"], order=4) == 1
+    assert sentence_bleu([], ["a"]) == 0
+    assert sentence_bleu([], []) == 0
+    assert sentence_bleu(["a"], []) == 0
+    with pytest.raises(UserError, match="order"):
+        sentence_bleu(["a"], ["a"], 0)
+
+
+@given(words, words)
+@settings(max_examples=50)
+def test_sentence_bleu_stays_between_none_and_all(a: list[str], b: list[str]) -> None:
+    assert 0 <= sentence_bleu(a, b) <= 1
+    assert not a or sentence_bleu(a, a) == 1
+
+
+def test_by_length_counts_everybody_once() -> None:
+    sources = ["one two", "a b c d e f", "", "w " * 50]
+    rows = metrics.by_length(HYPOTHESES, ONE_EACH, sources, edges=(2, 10))
+    assert [(r.low, r.high, r.count) for r in rows] == [(0, 2, 2), (3, 10, 1), (11, None, 1)]
+    assert rows[-1].exact_match == 1
+    assert rows[-1].bleu == pytest.approx(100)
+    with pytest.raises(UserError, match="rise"):
+        metrics.by_length(HYPOTHESES, ONE_EACH, sources, edges=(10, 2))

@@ -1,0 +1,54 @@
+import json
+import math
+from typing import Any
+
+import pytest
+
+from regard.errors import UserError
+from regard.scoring import metrics
+from regard.scoring.report import Report, report
+
+FIELDS = (
+    "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples seconds tokens_per_second"
+)
+HYPOTHESES = ["the cat sat on the mat", "a dog"]
+REFERENCES = [["the cat sat on the mat"], ["the dog", "dogs"]]
+
+
+def make(**changes: Any) -> Report:
+    measured = {"loss": 0.5, "tokens": 8, "correct": 6, "seconds": 2.0, "generated_tokens": 30} | changes
+    return report(HYPOTHESES, REFERENCES, ["x", "y"], **measured)
+
+
+def test_the_fields_of_evaluate_json_in_order() -> None:
+    made = make()
+    assert " ".join(json.loads(json.dumps(made.as_dict()))) == FIELDS
+    assert made.perplexity == pytest.approx(math.exp(0.5))
+    assert made.token_accuracy == 0.75
+    assert made.exact_match == 0.5
+    assert made.wer == 0.5
+    assert made.bleu == metrics.bleu(HYPOTHESES, REFERENCES).score
+    assert made.per == metrics.per(HYPOTHESES, REFERENCES)
+    assert made.examples == 2
+    assert made.tokens_per_second == 15
+
+
+def test_rows_fit_a_table() -> None:
+    rows = make().rows()
+    assert len(rows) == 12
+    assert all(len(row) == 3 and all(row) for row in rows)
+    assert ("exact match", "50.00%") in [row[:2] for row in rows]
+
+
+def test_nothing_overflows_and_json_stays_json() -> None:
+    assert math.isfinite(make(loss=1e6).perplexity)
+    assert make(tokens=0, correct=0, seconds=0.0).tokens_per_second == 0
+    broken = make(loss=math.nan)
+    assert broken.as_dict()["loss"] is None
+    assert json.dumps(broken.as_dict(), allow_nan=False)
+    assert broken.rows()
+
+
+def test_sources_must_pair_up() -> None:
+    with pytest.raises(UserError, match="pair up"):
+        report(HYPOTHESES, REFERENCES, ["x"], loss=0.0, tokens=1, correct=1, seconds=1.0, generated_tokens=1)
