@@ -362,7 +362,9 @@ def read_toml(path: Path) -> Settings:
         raise UserError(f"{path}: not a TOML file: {error}") from None
     for section, values in loaded.items():
         if not isinstance(values, dict):
-            raise UserError(f"{path}: {section} stands outside a section; put it under [data], [text], [model], [train] or [search]")
+            raise UserError(
+                f"{path}: {section} stands outside a section; put it under [data], [text], [model], [train] or [search]"
+            )
     return loaded
 
 

@@ -35,7 +35,12 @@ class Reporter:
         elif self.console.is_terminal:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
+            columns = (
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(),
+            )
             with Progress(*columns, console=self.console, transient=False) as progress:
                 yield _Rich(total, start, progress)
         else:

@@ -131,9 +131,7 @@ def encode(
         finally:
             writer.close()
         if not writer.pairs:
-            raise UserError(
-                f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the longest length"
-            )
+            raise UserError(f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the longest length")
         (aside / "corpus.json").write_text(json.dumps(writer.about()), encoding="utf-8")
         shutil.rmtree(path, ignore_errors=True)
         aside.rename(path)

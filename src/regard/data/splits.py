@@ -126,13 +126,9 @@ def open_data(
 def _unknown(spec: str, home: str | None) -> str:
     if os.sep in spec or plain_name(Path(spec)).endswith(SUFFIXES):
         return f"{spec}: no such file or folder"
-    names = (
-        [*TASKS, *(path.name for path in sorted(Path(home).glob("*/")))] if home and Path(home).is_dir() else [*TASKS]
-    )
+    names = [*TASKS, *(path.name for path in sorted(Path(home).glob("*/")))] if home and Path(home).is_dir() else [*TASKS]
     where = "" if home else " (named corpora are looked for below $REGARD_DATA, which is not set)"
-    return (
-        f"no data {spec!r}: a task, a file, a folder with train files, or a named corpus{where}{nearest(spec, names)}"
-    )
+    return f"no data {spec!r}: a task, a file, a folder with train files, or a named corpus{where}{nearest(spec, names)}"
 
 
 def from_iterable(
@@ -149,14 +145,13 @@ def from_iterable(
     again: Iterable[tuple[str, str | Sequence[str]]] = list(data) if iter(data) is data else data
 
     def pairs() -> Iterator[Pair]:
-        for line, (source, target) in enumerate(again, 1):
-            texts = (source, target) if isinstance(target, str) else (source, *target)
-            if len(texts) < 2 or not all(isinstance(text, str) for text in texts):
-                raise UserError(
-                    f"{name} item {line}: a pair is (source, target) or (source, [targets]), all of them text"
-                )
-            first, *others = map(normalise, texts)
-            yield Pair(first, tuple(others), line)
+        for line, item in enumerate(again, 1):
+            try:
+                source, target = item
+                first, second, *more = map(normalise, (source, target) if isinstance(target, str) else (source, *target))
+            except (TypeError, ValueError, AttributeError):
+                raise UserError(f"{name} item {line}: a pair is (source, target) or (source, [targets])") from None
+            yield Pair(first, (second, *more), line)
 
     return _dealt(Splits(name, "iterable", Stream(pairs)), _Wish(limit, group, dev, test, seed))
 
@@ -198,9 +193,7 @@ def _stream(path: Path, source: str | None, target: str | None, splits: Splits) 
     return stream
 
 
-def _folder(
-    folder: Path, prefix: str, name: str, kind: str, source: str | None, target: str | None, wish: _Wish
-) -> Splits:
+def _folder(folder: Path, prefix: str, name: str, kind: str, source: str | None, target: str | None, wish: _Wish) -> Splits:
     splits = Splits(name, kind, Stream(lambda: iter(())))
     paths = {part: _part(folder, prefix, part, source, target, splits.notes) for part in _NAMES}
     if paths["train"] is None:
@@ -213,9 +206,7 @@ def _folder(
     return _dealt(splits, wish)
 
 
-def _part(
-    folder: Path, prefix: str, part: str, source: str | None, target: str | None, notes: list[str]
-) -> Path | None:
+def _part(folder: Path, prefix: str, part: str, source: str | None, target: str | None, notes: list[str]) -> Path | None:
     """The file of one part, for aligned files the name they share; train, train.lc.tok and test_2016 will all do."""
     names = "|".join(_NAMES[part])
     ours = re.compile(rf"{re.escape(prefix)}(?:{names})(?:[._-].*)?")
@@ -346,24 +337,21 @@ class Leaks:
 
 
 def leaks(splits: Splits) -> Leaks:
-    """Count what dev and test share with training, through hashes: 24 bytes a pair."""
-    exact, near, whole = (_hashes(splits.train, key) for key in (_source, _roughly, "\t".join))
+    """Count what dev and test share with training, through hashes: 24 bytes a training pair."""
+    exact, near, whole = _hashes(splits.train)
     counts = {}
     for part, stream in (("dev", splits.dev), ("test", splits.test)):
-        for name, key, known in (("", _source, exact), ("near_", _roughly, near)):
-            shared = 0 if stream is None else int(np.isin(np.unique(_hashes(stream, key)), known).sum())
-            counts[name + part] = shared
+        found = _hashes(stream or ())
+        counts[part] = int(np.isin(np.unique(found[0]), exact).sum())
+        counts[f"near_{part}"] = int(np.isin(np.unique(found[1]), near).sum())
     return Leaks(duplicates=len(whole) - len(np.unique(whole)), **counts)
 
 
-def _hashes(pairs: Iterable[Pair], key: Callable[[tuple[str, str]], str]) -> npt.NDArray[np.uint64]:
-    texts = ((pair.source, target) for pair in pairs for target in pair.targets)
-    return np.fromiter((stable_hash(key(text)) for text in texts), np.uint64)
-
-
-def _source(pair: tuple[str, str]) -> str:
-    return pair[0]
-
-
-def _roughly(pair: tuple[str, str]) -> str:
-    return " ".join(pair[0].casefold().split()).rstrip(" .!?…")
+def _hashes(pairs: Iterable[Pair]) -> list[npt.NDArray[np.uint64]]:
+    """For every pair the hash of its source, of its source roughly, and of its source with each target."""
+    hashes = array("Q"), array("Q"), array("Q")
+    for pair in pairs:
+        hashes[0].append(stable_hash(pair.source))
+        hashes[1].append(stable_hash(" ".join(pair.source.casefold().split()).rstrip(" .!?…")))
+        hashes[2].extend(stable_hash(f"{pair.source}\t{target}") for target in pair.targets)
+    return [np.array(column, np.uint64) for column in hashes]

@@ -32,9 +32,7 @@ class RNNEncoder(Encoder):
         )
         self.dropout = c.dropout
 
-    def forward(
-        self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None
-    ) -> Memory:
+    def forward(self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None) -> Memory:
         x = F.dropout(self.embedding(source), self.dropout, self.training)
         states, hidden = self.cells(x, lengths)
         # The top layer's end, both directions side by side: (B, width) each for h and c.
@@ -75,9 +73,7 @@ class RNNDecoder(Decoder):
         self.bridge = nn.ModuleList(nn.Linear(c.width, c.width) for _ in range(parts * c.decoder_layers))
         self.parts, self.layers = parts, c.decoder_layers
         inputs = c.embedding + (c.width if c.attention == "before" else 0)
-        self.cells = Recurrent(
-            c.cell, inputs, c.width, layers=c.decoder_layers, dropout=c.dropout, fast=c.fast
-        )
+        self.cells = Recurrent(c.cell, inputs, c.width, layers=c.decoder_layers, dropout=c.dropout, fast=c.fast)
         if c.attention != "none":
             self.attention = Attention(c.width, score=score, score_width=c.score_width or c.width, projections=False)
             self.readout = nn.Linear(2 * c.width, c.width)

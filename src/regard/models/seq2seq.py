@@ -60,9 +60,7 @@ class Batch(Protocol):
 class Encoder(nn.Module):
     """Source tokens (B, S) -> Memory."""
 
-    def forward(
-        self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None
-    ) -> Memory:
+    def forward(self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None) -> Memory:
         raise NotImplementedError
 
 

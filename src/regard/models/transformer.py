@@ -31,9 +31,7 @@ class Parts:
 
 
 def _attention(c: TransformerConfig, parts: Parts, position: Position | None) -> Attention:
-    return Attention(
-        c.width, heads=c.heads, score=parts.score, position=position, bias=c.bias, dropout=c.attention_dropout
-    )
+    return Attention(c.width, heads=c.heads, score=parts.score, position=position, bias=c.bias, dropout=c.attention_dropout)
 
 
 def _residual(c: TransformerConfig) -> Residual:
@@ -72,9 +70,7 @@ class TransformerEncoder(Encoder):
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
         self.dropout = c.dropout
 
-    def forward(
-        self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None
-    ) -> Memory:
+    def forward(self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None) -> Memory:
         layout = Layout.of(lengths, source.shape[1])
         if positions is None:
             positions = torch.arange(source.shape[1], device=source.device).expand_as(source)
@@ -107,7 +103,9 @@ class TransformerState:
 
     def select(self, sentences: Tensor, beams: Tensor) -> TransformerState:
         rows = (sentences[:, None] * self.beams + beams).flatten()
-        whole = len(sentences) == len(self.lengths) and bool((sentences == torch.arange(len(sentences), device=sentences.device)).all())
+        whole = len(sentences) == len(self.lengths) and bool(
+            (sentences == torch.arange(len(sentences), device=sentences.device)).all()
+        )
         keep = (lambda kv: kv) if whole else (lambda kv: kv.select(sentences))
         extra = self.extra if self.extra is None or len(self.extra) == 1 else self.extra.index_select(0, sentences)
         return TransformerState(

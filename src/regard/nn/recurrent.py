@@ -72,9 +72,7 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         between = dropout if layers > 1 else 0.0
-        self.torch = FAST[kind](
-            inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between
-        )
+        self.torch = FAST[kind](inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between)
         self.kind, self.width, self.layers, self.fast = kind, width, layers, fast
         self.directions, self.dropout = 2 if bidirectional else 1, between
         self.parts = 2 if kind == "lstm" else 1  # (h, c) or (h,)

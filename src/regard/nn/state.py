@@ -66,9 +66,7 @@ class KeyValue:
         if self.storage is None:
             return KeyValue(*(x.index_select(0, rows) for x in (self.key, self.value, self.positions)))
         length, old = len(self), self.storage
-        key, value, positions = (
-            x.new_empty(len(rows), *x.shape[1:]) for x in (old.key, old.value, old.positions)
-        )
+        key, value, positions = (x.new_empty(len(rows), *x.shape[1:]) for x in (old.key, old.value, old.positions))
         key[:, :, :length] = self.key.index_select(0, rows)
         value[:, :, :length] = self.value.index_select(0, rows)
         positions[:, :length] = self.positions.index_select(0, rows)

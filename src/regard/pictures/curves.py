@@ -60,9 +60,7 @@ def _draw_one(left: "Axes", right: "Axes", records: Records) -> None:
 
 def _draw_several(left: "Axes", right: "Axes", runs: Mapping[str, Records]) -> None:
     """Colour and marker tell the run."""
-    named = [
-        name for name in ("bleu", "exact_match", "accuracy") if all(_points(r, "dev", name) for r in runs.values())
-    ]
+    named = [name for name in ("bleu", "exact_match", "accuracy") if all(_points(r, "dev", name) for r in runs.values())]
     score = named[0] if named else "accuracy"
     for i, (run, records) in enumerate(runs.items()):
         for axes, name in ((left, "loss"), (right, score)):

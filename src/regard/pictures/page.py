@@ -78,9 +78,7 @@ def _block(name: str, weights: np.ndarray, tokens: Mapping[str, Sequence[str]]) 
     rows, columns, label = BLOCKS[name]
     expected = (len(tokens[rows]), len(tokens[columns]))
     if weights.ndim != 4 or weights.shape[2:] != expected or 0 in weights.shape:
-        raise UserError(
-            f"{name} attention has shape {weights.shape}, expected (layers, heads, {expected[0]}, {expected[1]})"
-        )
+        raise UserError(f"{name} attention has shape {weights.shape}, expected (layers, heads, {expected[0]}, {expected[1]})")
     whole = np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1)
     quantised = np.rint(whole * 255).astype(np.uint8)
     return {

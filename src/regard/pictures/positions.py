@@ -24,9 +24,7 @@ def encoding_matrix(table: ArrayLike, out: str | PathLike[str] | None = None) ->
     return save(figure, out)
 
 
-def encoding_curves(
-    table: ArrayLike, columns: Sequence[int] | None = None, out: str | PathLike[str] | None = None
-) -> "Figure":
+def encoding_curves(table: ArrayLike, columns: Sequence[int] | None = None, out: str | PathLike[str] | None = None) -> "Figure":
     """A few columns of the table (N, D) over the positions; without `columns`, four spread over the width."""
     figure = blank(6.5, 4.2)
     _draw_curves(figure.add_subplot(), _checked(table), columns)
@@ -40,9 +38,7 @@ def positions_figure(table: ArrayLike, name: str, out: str | PathLike[str] | Non
     left, right = figure.subplots(1, 2)
     _draw_matrix(figure, left, checked)
     _draw_curves(right, checked, None)
-    figure.suptitle(
-        f"{name}: {checked.shape[0]} positions × {checked.shape[1]} dimensions", fontsize=11, **text_style()
-    )
+    figure.suptitle(f"{name}: {checked.shape[0]} positions × {checked.shape[1]} dimensions", fontsize=11, **text_style())
     return save(figure, out)
 
 

@@ -69,7 +69,7 @@ def paired_bootstrap(
 
 def _statistics(
     hypotheses: Sequence[str], references: References, metric: Metric, tokenize: str
-) -> tuple["np.ndarray[tuple[int, int], np.dtype[np.float64]]", Callable[[np.ndarray], float]]:
+) -> tuple[np.ndarray, Callable[[np.ndarray], float]]:
     """Counts (N, K) of every example, and the function from their sum (K,) to the score of a corpus."""
     if metric == "exact_match":
         hits = [[float(output in answers), 1.0] for output, answers in zip(hypotheses, references)]

@@ -38,9 +38,7 @@ def greedy(
     return [only for [only] in follow(step, state, pick, rules, limits(limit, batch), copies=1)]
 
 
-def follow(
-    step: Step[S], state: S, pick: Pick, rules: Rules, limit: Sequence[int], copies: int
-) -> list[list[Hypothesis]]:
+def follow(step: Step[S], state: S, pick: Pick, rules: Rules, limit: Sequence[int], copies: int) -> list[list[Hypothesis]]:
     """Let `pick` choose every token, in K = `copies` paths of each sentence, which leaves when all of its paths ended.
 
     `state` has K hypotheses already. The host waits for the device once a step.

@@ -222,9 +222,7 @@ def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
 
 def _train_subwords(kind: str, texts: Iterable[str], size: int) -> Subwords:
     if size < FIRST + 256:
-        raise UserError(
-            f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} reserved), not {size}"
-        )
+        raise UserError(f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} reserved), not {size}")
     settings: dict[str, Any] = {
         "vocab_size": size - FIRST,
         "initial_alphabet": sorted(_byte_alphabet()),

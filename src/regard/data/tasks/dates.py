@@ -33,9 +33,7 @@ def _nth(day: int) -> str:
     return f"{day}{'th' if 11 <= day <= 13 else {1: 'st', 2: 'nd', 3: 'rd'}.get(day % 10, 'th')}"
 
 
-def generate(
-    count: int, seed: int, *, split: str = "train", first: int = 1900, last: int = 2099
-) -> Iterator[tuple[str, str]]:
+def generate(count: int, seed: int, *, split: str = "train", first: int = 1900, last: int = 2099) -> Iterator[tuple[str, str]]:
     """Days of the years first to last; a day held out for dev or test is held out in all its forms."""
     if not 1 <= first <= last <= 9999:
         raise UserError(f"first={first} last={last}: years go from 1 to 9999, the first before the last")

@@ -20,9 +20,7 @@ _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
 }
 
 
-def generate(
-    count: int, seed: int, *, split: str = "train", depth: int = 3, length: int = 40
-) -> Iterator[tuple[str, str]]:
+def generate(count: int, seed: int, *, split: str = "train", depth: int = 3, length: int = 40) -> Iterator[tuple[str, str]]:
     """Lists nested up to `depth`, of up to `length` tokens; the split "long" has from length + 1 to twice as many."""
     if depth < 1 or length < 4:
         raise UserError(f"depth={depth} length={length}: depth begins at 1 and length at 4")

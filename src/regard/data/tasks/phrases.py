@@ -2,7 +2,7 @@
 
 English to French is a function: "you" is always "tu", "they" always "ils", the simple past the passé composé (the
 imperfect for the few verbs of state), "will" the simple future. The words, all forms spelt out, are in phrases.toml.
-A sentence is a frame (statement, question, "if" ...) around a subject and a predicate of some kind (action, quality ...).
+A sentence is a frame (statement, question, "if" ...) around a subject and a kind of predicate (action, quality ...).
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import NamedTuple
 
 from regard.errors import UserError
@@ -149,7 +150,7 @@ def spell_french(text: str) -> str:
 
 def spell_english(text: str) -> str:
     words = text.split()
-    for place, (word, following) in enumerate(zip(words, words[1:])):
+    for place, (word, following) in enumerate(pairwise(words)):
         if word == "a" and (following in AN_WORDS or (following[0] in "aeiou" and following not in A_WORDS)):
             words[place] = "an"
     return " ".join(words)
@@ -157,7 +158,7 @@ def spell_english(text: str) -> str:
 
 def determiner(rng: Rng, noun: Noun, kinds: Sequence[str], plural: bool, negated: bool) -> Pair:
     kinds = [k for k in kinds if k in SOUND_RIGHT.get(noun.group, k)] or kinds
-    kind = rng.choice([k for k in kinds if plural or k != "number"])
+    kind = rng.choice([k for k in kinds if k != "number" or (plural and not negated)])
     if kind == "indefinite" and negated:  # "un chien", but "pas de chien"
         return "" if noun.group in MASSES else "any" if plural else "a", "de"
     if kind == "indefinite" and noun.group in MASSES:
@@ -176,7 +177,7 @@ def noun_phrase(
     np = Np("", "", noun.english[0], 4 if plural else 2, noun.gender, noun.group)
     before = after = ("", "")
     for adjective in rng.sample(FITTING[noun.group], 2) if rng.random() < 0.3 else ():
-        if adjective.place == "before":
+        if adjective.place in ("before", "first"):
             before = adjective.english, np.agree(adjective.french)
         elif adjective.place != "state":
             after = adjective.english, np.agree(adjective.french)
@@ -188,13 +189,24 @@ def noun_phrase(
     return np._replace(english=english, french=f"{french} {before[1]} {noun.french[plural]} {after[1]}")
 
 
-def someone(rng: Rng, *, animals: bool = False, avoid: str = "", pronouns: float = 0.45) -> Np:
+def someone(rng: Rng, *, animals: bool = False, avoid: str = "", pronouns: float = 0.5) -> Np:
     """A pronoun, a name, a person or at times an animal, but not the one called `avoid`."""
     lot = rng.random()
-    np = rng.choice(PRONOUNS if lot < pronouns else NAMES)
+    np = rng.choices(PRONOUNS, (2, 2, 1, 1, 2, 1))[0] if lot < pronouns else rng.choice(NAMES)
     if lot > pronouns + 0.1:
         np = noun_phrase(rng, ("person", "kin", "animal") if animals else ("person", "kin"), KNOWN)
     return someone(rng, animals=animals, avoid=avoid, pronouns=pronouns) if np.head == avoid else np
+
+
+def another(rng: Rng, than: Np) -> Np:
+    """Someone who is not the given one, nor part of them: not "i" beside "we"."""
+    np = someone(rng, animals=True, avoid=than.head)
+    return another(rng, than) if np.pronoun and than.pronoun and {np.head, than.head} == {"i", "we"} else np
+
+
+def predicable(np: Np) -> list[Adjective]:
+    """The adjectives that "to be" can join to the noun phrase, less those it already has."""
+    return [a for a in FITTING[np.group] if a.place != "first" and a.english not in np.english.split()]
 
 
 def stressed(np: Np) -> str:
@@ -290,26 +302,25 @@ def quality(rng: Rng, negated: bool, s: Np | None = None) -> tuple[Np, Predicate
     if s is None:
         things = rng.random() < 0.4
         s = noun_phrase(rng, list(NOUNS), KNOWN) if things else someone(rng, animals=True)
-    adjective = rng.choice([a for a in FITTING[s.group] if a.english not in s.english.split()])
+    adjective = rng.choice(predicable(s))
     return s, Predicate(BE, adjective.english, s.agree(adjective.french), s.head, adjective.english, adjective.place)
 
 
 def possession(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     owner = rng.choice(NAMES) if rng.random() < 0.5 else noun_phrase(rng, ("kin",), KNOWN, plural=False)
     noun, plural = rng.choice(NOUNS[rng.choice(OWNED)]), rng.random() < 0.35
-    s = Np(f"{owner.english}'s {noun.english[plural]}", "", noun.english[0], 4 if plural else 2, noun.gender, noun.group)
+    english, person = f"{owner.english}'s {noun.english[plural]}", 4 if plural else 2
+    s = Np(english, "", noun.english[0], person, noun.gender, noun.group)
     the = s.agree(("le", "la", "les", "les"))
     return quality(rng, negated, s._replace(french=f"{the} {noun.french[plural]} de {owner.french}"))
 
 
 def comparison(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     s = someone(rng, animals=True)
-    other = someone(rng, animals=True, avoid=s.head)
-    adjective = rng.choice([a for a in FITTING[s.group] if a.comparative != "-" and a.english not in s.english.split()])
-    english, french = rng.choice(
-        [(f"{adjective.comparative} than", "plus"), (f"less {adjective.english} than", "moins")]
-        + [(f"as {adjective.english} as", "aussi")]
-    )
+    other = another(rng, s)
+    adjective = rng.choice([a for a in predicable(s) if a.comparative != "-"])
+    more, less, same = f"{adjective.comparative} than", f"less {adjective.english} than", f"as {adjective.english} as"
+    english, french = rng.choice([(more, "plus"), (less, "moins"), (same, "aussi")])
     than = (OBJECT[other.head], stressed(other)) if other.pronoun else (other.english, other.french)
     french = f"{french} {s.agree(adjective.french)} que {than[1]}"
     return s, Predicate(BE, f"{english} {than[0]}", french, s.head, adjective.english)
@@ -317,7 +328,8 @@ def comparison(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
 
 def sensation(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     english, french = rng.choice(SENSATIONS)
-    return someone(rng, animals=True), Predicate(HAVE._replace(english=BE.english), english, french, "", english, "mood")
+    verb = HAVE._replace(english=BE.english)  # "he is hungry", "il a faim"
+    return someone(rng, animals=True), Predicate(verb, english, french, "", english, "mood")
 
 
 def age(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
@@ -365,3 +377,208 @@ def tense_of(rng: Rng, verb: Verb, adverb: str = "") -> str:
     progressive = verb.english[3] != "-" and adverb in ("", "not")
     past = adverb != "no longer"
     return rng.choice(["present", "future"] + ["past"] * past + ["progressive"] * progressive)
+
+
+def scene(rng: Rng, kinds: str, adverb: str = "") -> tuple[str, Np, Predicate, str]:
+    """One of the kinds, a subject, a predicate, a tense."""
+    kind = rng.choice(kinds.split())
+    s, p = KINDS[kind](rng, bool(ADVERBS.get(adverb, ("", ""))[1]))
+    return kind, s, p, tense_of(rng, p.verb, adverb)
+
+
+def tail(rng: Rng, p: Predicate, tense: str, adverb: str) -> Pair:
+    """Nothing, a time, a place or company, as the verb allows."""
+    lot, be = rng.random(), p.verb.english[0] == "be"
+    simple = p.group in ("", "food", "text", *MASSES) and p.verb in ACTIONS and p.verb.auxiliary == "avoir"
+    if lot < 0.3 and adverb in ("", "not") and (p.group in ("mood", "state") if be else p.verb in ACTIONS + GIFTS):
+        when = {"present": "present" if be else "habit", "progressive": "present"}.get(tense, tense)
+        english, french = rng.choice(TIMES[when])
+        return english, french
+    if 0.3 < lot < 0.45 and simple and not p.verb.preposition:
+        return location(rng, "person", only="in at")[:2]
+    if 0.45 < lot < 0.55 and simple and not p.verb.preposition:
+        np = someone(rng, pronouns=0.0)
+        return f"with {np.english}", f"avec {np.french}"
+    return "", ""
+
+
+def statement(rng: Rng) -> Phrase:
+    kind = rng.choice([*KINDS, *["action"] * 8, *["quality", "modal", "gift", "owning"] * 2])
+    adverb = rng.choice(["", "", "not", "" if kind in CALM else rng.choice(list(ADVERBS))])
+    kind, s, p, tense = scene(rng, kind, adverb)
+    (english, french), (more, plus) = clause(s, p, tense, adverb), tail(rng, p, tense, adverb)
+    name = f"{kind}-not" if adverb == "not" else kind
+    return phrase(name, p.head or s.head, p.word, f"{english} {more} .", f"{french} {plus} .")
+
+
+def question(rng: Rng) -> Phrase:
+    english, french = rng.choice([("", ""), ("", ""), ("why", "pourquoi"), ("when", "quand"), ("where", "où")])
+    broad = english in ("", "why")
+    kind, s, p, tense = scene(rng, "action gift modal owning quality sensation home place" if broad else "action")
+    if english == "where" and (p.verb.auxiliary != "avoir" or p.verb.preposition):
+        english, french = "when", "quand"
+    ask = clause(s, p, tense, ask=True)
+    return phrase(f"{english}-{kind}?", p.head or s.head, p.word, f"{english} {ask[0]} ?", f"{french} {ask[1]} ?")
+
+
+def who(rng: Rng) -> Phrase:
+    adverb = rng.choice(["", "", "not"])
+    kind, _, p, tense = scene(rng, "action action gift owning", adverb)
+    english, french = clause(Np("who", "qui", "who"), p, tense, adverb)
+    return phrase(f"who-{kind}?", p.head or "who", p.word, f"{english} ?", f"{french} ?")
+
+
+def what(rng: Rng) -> Phrase:
+    verb = rng.choice([v for v in WITH_OBJECT if not v.preposition])
+    s = someone(rng, animals=verb.animals)
+    english, french = clause(s, Predicate(verb), tense_of(rng, verb), ask=True)
+    people = "kin" in verb.objects
+    word, mot = ("who", "qui ") if people else ("what", "qu'")
+    return phrase("what?", s.head, verb.english[0], f"{word} {english} ?", f"{mot}{french.lstrip()} ?")
+
+
+def how_many(rng: Rng) -> Phrase:
+    verb = rng.choice([v for v in WITH_OBJECT if not v.preposition and len(set(v.objects) & set(OWNED)) > 3] + [HAVE])
+    group = rng.choice([g for g in verb.objects or OWNED if g in OWNED])
+    noun = rng.choice(NOUNS[group])
+    moved = Np("", "", noun.english[0], 4, noun.gender)
+    english, french = clause(someone(rng), Predicate(verb), tense_of(rng, verb), ask=True, moved=moved)
+    english, french = f"how many {noun.english[1]} {english} ?", f"combien de {noun.french[1]} {french} ?"
+    return phrase("how-many?", noun.english[0], verb.english[0], english, french)
+
+
+def where_is(rng: Rng) -> Phrase:
+    np = noun_phrase(rng, (*OWNED, "kin", "place"), KNOWN)
+    past = rng.random() < 0.3
+    english, french = clause(np._replace(english="", french=""), Predicate(BE), "past" if past else "present")
+    return phrase("where-is?", np.head, "be", f"where {english} {np.english} ?", f"où {french} {np.french} ?")
+
+
+def it_is(rng: Rng) -> Phrase:
+    np = noun_phrase(rng, (*OWNED, "kin", "person", "place"), ("definite", "indefinite", "possessive"))
+    no = rng.random() < 0.4
+    np = np._replace(english=np.english.removeprefix("some "))  # "these are cats"
+    english = ("these aren't" if no else "these are") if np.person > 2 else "it isn't" if no else "it's"
+    french = ("ce ne sont pas" if no else "ce sont") if np.person > 2 else "ce n'est pas" if no else "c'est"
+    return phrase("it-is", np.head, "not" if no else "be", f"{english} {np.english} .", f"{french} {np.french} .")
+
+
+def there_is(rng: Rng) -> Phrase:
+    group, no = rng.choice([*OWNED, "food", "person", *MASSES]), rng.random() < 0.3
+    np = noun_phrase(rng, (group,), ("indefinite", "number"), negated=no)
+    english, french, spot = location(rng, group)
+    verb, a = rng.choice([(("there's", "there are"), "a"), (("there was", "there were"), "avait")])
+    what_there = "no " + np.english.split(" ", 1)[1] if no else np.english
+    neg = ("ne", "pas") if no else ("", "")
+    french = f"il {neg[0]} y {a} {neg[1]} {np.french} {french} ."
+    return phrase("there-is", np.head, spot, f"{verb[np.person > 2]} {what_there} {english} .", french)
+
+
+def object_pronoun(rng: Rng) -> Phrase:
+    verb = rng.choice([v for v in WITH_OBJECT if "kin" in v.objects and not v.preposition])
+    moved, adverb = rng.choice(PRONOUNS), rng.choice(["", "not", rng.choice(list(ADVERBS))])
+    s, tense = another(rng, moved), tense_of(rng, verb, adverb)
+    english, french = clause(s, Predicate(verb, OBJECT[moved.head]), tense, adverb, moved=moved)
+    return phrase("object-pronoun", s.head, verb.english[0], f"{english} .", f"{french} .")
+
+
+def imperative(rng: Rng) -> Phrase:
+    style = rng.choice(["", "please", "don't", "let's"])
+    kind, _, p, _ = scene(rng, "action action gift", "not" if style == "don't" else "")
+    if p.verb.auxiliary == "se" or p.verb.english[3] == "-":
+        return imperative(rng)
+    order = p.verb.present[3] if style == "let's" else p.verb.imperative
+    before, after, end = {"don't": ("ne", "pas", ""), "please": ("", "", ", s'il te plaît")}.get(style, ("", "", ""))
+    english, french = f"{style} {p.word} {p.english} .", f"{before} {order} {after} {p.french} {end} !"
+    return phrase(f"{style}-{kind}!", p.head, p.word, english, french)
+
+
+def reported(rng: Rng) -> Phrase:
+    s = someone(rng)
+    thought = clause(s, Predicate(rng.choice(OPINIONS)), "present")
+    adverb = rng.choice(["", "", "not"])
+    kind, other, p, tense = scene(rng, "action quality sensation modal owning home", adverb)
+    english, french = clause(other, p, tense, adverb)
+    english, french = f"{thought[0]} that {english} .", f"{thought[1]} que {french} ."
+    return phrase(f"that-{kind}", p.head or other.head, p.word, english, french)
+
+
+def condition(rng: Rng) -> Phrase:
+    kind, s, p, _ = scene(rng, "sensation quality home action")
+    _, doer, q, _ = scene(rng, "action")
+    (english, french), (then, alors) = clause(s, p, "present"), clause(doer, q, "future")
+    english, french = f"if {english} , {then} .", f"si {french} , {alors} ."
+    return phrase(f"if-{kind}", q.head or doer.head, q.word, english, french)
+
+
+def relative(rng: Rng) -> Phrase:
+    np = noun_phrase(rng, ("person",), ("definite",))
+    _, p = action(rng, False)
+    _, q = quality(rng, False, np)
+    doer = np._replace(english=f"{np.english} who", french=f"{np.french} qui")
+    nobody = np._replace(english="", french="")
+    (english, french), (is_, est) = clause(doer, p, tense_of(rng, p.verb)), clause(nobody, q, "present")
+    return phrase("relative", p.head or np.head, p.word, f"{english} {is_} .", f"{french} {est} .")
+
+
+def weather(rng: Rng) -> Phrase:
+    (english, french), (when, quand) = rng.choice(WEATHER), rng.choice([["", ""], *TIMES["present"]])
+    return phrase("weather", when, english, f"{english} {when} .", f"{french} {quand} .")
+
+
+FRAMES = (
+    *[statement] * 27, *[question] * 8, *[imperative, object_pronoun, reported, condition] * 3,
+    *[there_is, who, what, relative] * 2, how_many, it_is, where_is, weather,
+)  # fmt: skip
+FIXED = (
+    Phrase("go .", "va !", ("-action!", "", "go")),
+    Phrase("i lost .", "j'ai perdu .", ("action", "i", "lose")),
+    Phrase("he's calm .", "il est calme .", ("quality", "he", "calm")),
+    Phrase("i'm home .", "je suis chez moi .", ("home", "i", "be")),
+)
+KEPT = {fixed.key for fixed in FIXED}
+VERBS = {verb.english[0] for verb in ACTIONS}
+
+
+@lru_cache(maxsize=1 << 18)
+def split_of(key: Key) -> str:
+    """Nine combinations in ten are for training; one in twenty for dev, one in twenty for test.
+
+    A verb with "i", "you" or "we" is for training: held out, its French form would be met nowhere else.
+    """
+    if key in KEPT or (key[1] in ("i", "you", "we") and key[2] in VERBS):
+        return "train"
+    lot = int.from_bytes(hashlib.sha256("|".join(key).encode()).digest()[:4]) / 2**32
+    return "dev" if lot < 0.05 else "test" if lot < 0.1 else "train"
+
+
+def draw(rng: Rng) -> Phrase:
+    """Any sentence of the grammar, of any split."""
+    return rng.choice(FRAMES)(rng)
+
+
+def phrases(count: int, seed: int, *, split: str = "train") -> Iterator[Phrase]:
+    """Yield `count` sentences of the split, no English twice; more of them only continues the same sequence."""
+    if split not in SPLITS:
+        raise UserError(f"no split {split!r} of the phrases; choose one of {', '.join(SPLITS)}")
+    rng = random.Random(seed)
+    seen = {fixed.english for fixed in FIXED}
+    made = min(count, len(FIXED)) if split == "train" else 0
+    yield from FIXED[:made]
+    idle = 0
+    while made < count:
+        found = draw(rng)
+        if found.english in seen or split_of(found.key) != split:
+            idle += 1
+            if idle > PATIENCE:
+                raise UserError(f"the grammar found only {made} {split} phrases, {count} were asked: ask for fewer")
+            continue
+        seen.add(found.english)
+        made, idle = made + 1, 0
+        yield found
+
+
+def generate(count: int, seed: int, *, split: str = "train") -> Iterator[Pair]:
+    """Yield `count` distinct (English, French) pairs of the split: "train", "dev" or "test"."""
+    for found in phrases(count, seed, split=split):
+        yield found.english, found.french

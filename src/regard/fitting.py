@@ -1,0 +1,202 @@
+"""A prepared run -> a trained one: the trainer between checkpoints, log, dev data, bar and signals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from regard.card import write_card, write_samples
+from regard.data.batches import Batches
+from regard.data.corpus import Corpus
+from regard.data.pairs import Pair
+from regard.data.splits import grouped
+from regard.errors import UserError
+from regard.models import Seq2Seq
+from regard.pictures.curves import curves
+from regard.preparing import Parts, pick_device
+from regard.reporter import Reporter
+from regard.run import Run, set_weights
+from regard.scoring import bleu, exact_match
+from regard.training.checkpoint import average_checkpoints, load_checkpoint, point_best, save_checkpoint, save_weights
+from regard.training.trainer import Progress, Trainer
+from regard.translator import Translator, load
+
+
+class Interrupted(Exception):
+    """Training was asked to stop (Ctrl-C, SIGTERM), and everything is saved."""
+
+    def __init__(self, run: Run, signal_number: int) -> None:
+        super().__init__(f"stopped and saved; go on with: regard train {run.config.data.path} --out {run.path} --resume")
+        self.code = 128 + signal_number
+
+
+def fit(run: Run, *, parts: Parts = None, reporter: Reporter | None = None) -> Run:
+    """Train a prepared run to its end, from wherever it stands."""
+    c, reporter = run.config.train, reporter or Reporter()
+    device = pick_device(c.device)
+    torch.set_num_threads(c.threads)
+    with run.locked():
+        run.sweep()
+        trainer = _trainer(run, parts, device)
+        if load_checkpoint(run, trainer, reporter.warn):
+            trainer.progress.finished = trainer.progress.step >= trainer.steps
+            reporter.say(f"going on from step {trainer.progress.step:,} of {trainer.steps:,}")
+        validate = _validator(run, trainer, device)
+        board = _tensorboard(run)
+
+        def log(kind: str, **values: Any) -> None:
+            run.log(kind, **values)
+            for name, value in values.items():
+                if board is not None and name != "step":
+                    board.add_scalar(f"{kind}/{name}", value, values["step"])
+
+        with reporter.bar(trainer.steps, trainer.progress.step) as bar, _asked_to_stop() as asked:
+            note = _Note(trainer.c.log_every)
+            trainer.fit(
+                validate=validate,
+                save=lambda: save_checkpoint(run, trainer),
+                log=lambda kind, **values: log(kind, **note.keep(kind, values)),
+                tick=lambda progress: bar.to(progress.step, note.text(progress)),
+                stop=lambda: bool(asked),
+            )
+        curves({run.path.name: run.records()}, run.path / "curves.png")
+        if asked and not trainer.progress.finished:
+            raise Interrupted(run, asked[0])
+        _average(run, trainer, validate, reporter)
+        _finish(run, trainer, device)
+    return run
+
+
+class _Note:
+    """The figures beside the bar: loss, accuracy, speed, and the last look at dev."""
+
+    def __init__(self, every: int) -> None:
+        self.train, self.dev = "", ""
+
+    def keep(self, kind: str, values: dict[str, Any]) -> dict[str, Any]:
+        if kind == "train":
+            self.train = (
+                f"loss {values['loss']:.3f}  accuracy {values['accuracy']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"
+            )
+        elif kind == "dev":
+            self.dev = f"  dev loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}"
+        return values
+
+    def text(self, progress: Progress) -> str:
+        return self.train + self.dev
+
+
+def _trainer(run: Run, parts: Parts, device: torch.device) -> Trainer:
+    c = run.config
+    corpus = Corpus.open(run.path / "data" / "train")
+    if corpus.digest != c.data.digest:
+        raise UserError(f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)")
+    by_sentences = {"sentences": c.data.batch_sentences} if c.data.batch_sentences else {"tokens": c.data.batch_tokens}
+    batches = Batches(corpus, seed=c.train.seed, **by_sentences)
+    steps = c.train.steps
+    if c.train.epochs:
+        steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate))
+    torch.manual_seed(c.train.seed)
+    model = run.new_model(parts)
+    if c.train.start_from:
+        old = Run.open(c.train.start_from)
+        set_weights(model, dict(old.model(parts=parts).named_parameters()), c.train.start_from)
+    return Trainer(model.to(device), batches, c.train, steps=steps, device=device)
+
+
+def _validator(run: Run, trainer: Trainer, device: torch.device) -> Callable[[Seq2Seq], Mapping[str, float]] | None:
+    """A look at the dev data: loss and accuracy of every token, and for train.metric=exact_match or bleu decoded answers."""
+    if not (run.path / "data" / "dev").exists():
+        return None
+    corpus = Corpus.open(run.path / "data" / "dev")
+    pairs = _texts(run, corpus, 500)
+
+    def validate(model: Seq2Seq) -> Mapping[str, float]:
+        found = mean_loss(model, corpus, run.config.data.batch_tokens, device)
+        if run.config.train.metric in ("exact_match", "bleu"):
+            translator = Translator(model, run.source, run.target, dataclasses.replace(run.config.search, width=1))
+            answers = [result.text for result in translator.translate(p.source for p in pairs)]
+            references = [p.targets for p in pairs]
+            found |= {"exact_match": exact_match(answers, references), "bleu": bleu(answers, references).score}
+        return found
+
+    return validate
+
+
+def _texts(run: Run, corpus: Corpus, count: int) -> list[Pair]:
+    """The first pairs of an encoded corpus, as text again."""
+    rows = (corpus[i] for i in range(min(count, len(corpus))))
+    return grouped(Pair(run.source.decode(s), (run.target.decode(t),), i) for i, (s, t) in enumerate(rows, 1))
+
+
+@torch.no_grad()
+def mean_loss(model: Seq2Seq, corpus: Corpus, budget: int, device: torch.device) -> dict[str, float]:
+    """Loss and accuracy per reference token, over the whole corpus."""
+    nll = correct = tokens = 0.0
+    for batch in Batches(corpus, tokens=budget, seed=0).in_order():
+        sums = model.loss(batch.to(device))
+        nll, correct, tokens = nll + float(sums.nll), correct + float(sums.correct), tokens + sums.tokens
+    return {"loss": nll / tokens, "accuracy": correct / tokens, "tokens": tokens}
+
+
+def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter) -> None:
+    """Weights averaged over the last checkpoints become the best, if dev agrees."""
+    if not trainer.c.average or validate is None:
+        return
+    weights = average_checkpoints(run, trainer)
+    set_weights(trainer.model, weights, "average")
+    found = validate(trainer.model.eval())
+    run.log("average", step=trainer.progress.step, **found)
+    if trainer.better(found):
+        save_weights(run, "averaged", weights)
+        point_best(run, "averaged")
+        reporter.say(f"the average of the last {trainer.c.average} checkpoints is better: dev loss {found['loss']:.4f}")
+
+
+def _finish(run: Run, trainer: Trainer, device: torch.device) -> None:
+    """Samples and card."""
+    if (run.path / "data" / "dev").exists():
+        pairs = _texts(run, Corpus.open(run.path / "data" / "dev"), 20)
+        translator = load(run, device=str(device))
+        write_samples(run, pairs, list(translator.translate(p.source for p in pairs)))
+    write_card(run)
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM, so that a step is never torn; a second Ctrl-C stops at once."""
+    asked: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tensorboard(run: Run) -> Any:
+    if run.config.train.tensorboard == "off":
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        if run.config.train.tensorboard == "on":
+            raise UserError("train.tensorboard=on needs TensorBoard: pip install 'regard[tensorboard]'") from None
+        return None
+    return SummaryWriter(str(run.path / "tensorboard"))

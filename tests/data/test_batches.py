@@ -1,0 +1,206 @@
+"""Corpora on disk and batches from them: nothing lost, nothing cut, the same whatever was asked before."""
+
+import pickle
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from regard.data import Corpus, Pair, Skipped, encode
+from regard.data.batches import Batches, collate
+from regard.errors import UserError
+from regard.text import BOS, EOS, PAD, train_tokenizer
+
+BYTES = train_tokenizer("bytes", [], size=0)
+laws = settings(max_examples=60, deadline=None)
+
+
+class Lengths:
+    """All that the plan of batches needs of a corpus."""
+
+    def __init__(self, sources, targets) -> None:
+        self.source_lengths = np.asarray(sources, np.int32)
+        self.target_lengths = np.asarray(targets, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+    def __getitem__(self, i: int):
+        return [5] * self.source_lengths[i], [BOS] + [6] * self.target_lengths[i]
+
+
+lengths = st.lists(st.tuples(st.integers(1, 200), st.integers(1, 200)), min_size=1, max_size=200)
+budgets = st.one_of(
+    st.builds(lambda n: {"tokens": n}, st.integers(1, 2_000)), st.builds(lambda n: {"sentences": n}, st.integers(1, 50))
+)
+
+
+@laws
+@given(sizes=lengths, budget=budgets, seed=st.integers(0, 99), shuffle=st.booleans())
+def test_each_example_once_an_epoch(sizes, budget: dict[str, int], seed: int, shuffle: bool) -> None:
+    batches = Batches(Lengths(*zip(*sizes)), **budget, seed=seed, shuffle=shuffle)
+    for epoch in range(2):
+        steps = range(epoch * batches.per_epoch, (epoch + 1) * batches.per_epoch)
+        assert {batches.epoch(step) for step in steps} == {epoch}
+        seen = np.concatenate([batches.indices(step) for step in steps])
+        assert sorted(seen) == list(range(len(sizes)))
+    assert sorted(np.concatenate(list(batches.ordered()))) == list(range(len(sizes)))
+
+
+@laws
+@given(sizes=lengths, budget=budgets, seed=st.integers(0, 99), steps=st.lists(st.integers(0, 500), max_size=8))
+def test_a_batch_is_a_pure_function(sizes, budget: dict[str, int], seed: int, steps: list[int]) -> None:
+    corpus = Lengths(*zip(*sizes))
+    used = Batches(corpus, **budget, seed=seed)
+    for step in steps:
+        fresh = Batches(corpus, **budget, seed=seed).indices(step)
+        assert len(fresh)
+        np.testing.assert_array_equal(used.indices(step), fresh)
+
+
+@laws
+@given(sizes=lengths, tokens=st.integers(1, 2_000), sentences=st.integers(1, 50))
+def test_budgets_are_kept(sizes, tokens: int, sentences: int) -> None:
+    corpus = Lengths(*zip(*sizes))
+    batches = Batches(corpus, tokens=tokens, seed=1)
+    for indices in [*(batches.indices(step) for step in range(batches.per_epoch)), *batches.ordered()]:
+        longest = max(max(sizes[i]) for i in indices)
+        assert len(indices) == 1 or len(indices) * longest <= tokens
+    batches = Batches(corpus, sentences=sentences, seed=1)
+    assert batches.per_epoch == -(-len(sizes) // sentences)
+    assert all(len(batches.indices(step)) <= sentences for step in range(batches.per_epoch))
+
+
+def test_order_differs_by_epoch_and_seed_and_wastes_little() -> None:
+    rng = np.random.default_rng(0)
+    corpus = Lengths(rng.integers(1, 60, 5_000), rng.integers(1, 60, 5_000))
+    for budget in ({"tokens": 2_000}, {"sentences": 32}):
+        batches = Batches(corpus, **budget, seed=1)
+        assert not np.array_equal(batches.indices(0), batches.indices(batches.per_epoch))
+        assert not np.array_equal(batches.indices(0), Batches(corpus, **budget, seed=2).indices(0))
+        longer = np.maximum(corpus.source_lengths, corpus.target_lengths)
+        padded = sum(longer[i].max() * len(i) for i in map(batches.indices, range(batches.per_epoch)))
+        assert longer.sum() / padded > 0.9
+        firsts = [longer[batches.indices(step)].mean() for step in range(50)]
+        assert len(firsts) == 50
+        assert firsts != sorted(firsts)
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 4_096}, {"sentences": 64}])
+def test_memory_stays_below_sixteen_bytes_a_pair(budget: dict[str, int]) -> None:
+    n = 4_000_000
+    corpus = Lengths(np.full(n, 9), np.full(n, 9))
+    tracemalloc.start()
+    try:
+        batches = Batches(corpus, **budget, seed=1)
+        batches.indices(0)
+        batches.indices(batches.per_epoch)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * n
+
+
+def test_exactly_one_budget() -> None:
+    corpus = Lengths([1], [1])
+    for budget in ({}, {"tokens": 5, "sentences": 5}, {"tokens": 0}, {"sentences": -1}):
+        with pytest.raises(ValueError):
+            Batches(corpus, **budget, seed=0)
+
+
+texts = st.text(st.sampled_from("abcé😀 "), min_size=1, max_size=12)
+some_pairs = st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=20)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=some_pairs, max_length=st.integers(2, 40))
+def test_a_corpus_holds_what_fits_whole(tmp_path_factory, data, max_length: int) -> None:
+    path = tmp_path_factory.mktemp("data") / "train"
+    rows, long = [], set()
+    for line, (source, targets) in enumerate(data, 1):
+        for target in targets:
+            row = [*BYTES.encode(source), EOS], [BOS, *BYTES.encode(target), EOS]
+            if max(len(row[0]), len(row[1]) - 1) <= max_length:
+                rows.append(row)
+            else:
+                long.add(line)
+    pairs = [Pair(source, tuple(targets), line) for line, (source, targets) in enumerate(data, 1)]
+    skipped = Skipped()
+    if not rows:
+        with pytest.raises(UserError, match="no pair is left"):
+            encode(pairs, BYTES, BYTES, path, max_length=max_length, skipped=skipped)
+        assert not list(path.parent.iterdir())
+        return
+    corpus = encode(pairs, BYTES, BYTES, path, max_length=max_length, skipped=skipped)
+    assert len(corpus) == len(rows)
+    assert [(list(source), list(target)) for source, target in corpus] == rows
+    assert list(corpus.source_lengths) == [len(source) for source, _ in rows]
+    assert list(corpus.target_lengths) == [len(target) - 1 for _, target in rows]
+    assert len(skipped) == len(long)
+    assert [entry.name for entry in path.parent.iterdir()] == ["train"]
+
+
+def _corpus(path: Path, last: str = "z") -> Corpus:
+    pairs = (Pair("ab" * (i % 7), ("c" * (i % 5), last), i) for i in range(5_000))
+    return encode(pairs, BYTES, BYTES, path, max_length=64, skipped=Skipped())
+
+
+def test_the_digest_tells_contents_apart(tmp_path: Path) -> None:
+    one, same, other = _corpus(tmp_path / "a"), _corpus(tmp_path / "b"), _corpus(tmp_path / "c", "y")
+    assert one.digest == same.digest == Corpus.open(tmp_path / "a").digest != other.digest
+    assert _corpus(tmp_path / "a", "y").digest == other.digest  # written over
+    assert pickle.loads(pickle.dumps(one)).digest == other.digest
+
+
+def test_large_vocabularies_need_wider_ids(tmp_path: Path) -> None:
+    words = [str(i) for i in range(70_000)]
+    tokenizer = train_tokenizer("words", words, size=100_000)
+    pairs = [Pair(words[-1], (words[5],), 1)]
+    corpus = encode(pairs, tokenizer, tokenizer, tmp_path / "train", max_length=9, skipped=Skipped())
+    assert tokenizer.decode(corpus.source(0)) == words[-1]
+    assert corpus.about["dtype"] == "<i4"
+
+
+def test_damaged_corpora_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no encoded corpus"):
+        Corpus.open(tmp_path)
+    _corpus(tmp_path / "a")
+    ids = tmp_path / "a" / "ids.bin"
+    ids.write_bytes(ids.read_bytes()[:-2])
+    with pytest.raises(UserError, match="damaged"):
+        Corpus.open(tmp_path / "a")
+
+
+@laws
+@given(data=some_pairs)
+def test_collate_pads_and_owns_the_shift(data) -> None:
+    rows = [([*BYTES.encode(source), EOS], [BOS, *BYTES.encode(targets[0]), EOS]) for source, targets in data]
+    batch = collate(rows)
+    assert batch.size == len(rows)
+    assert batch.tokens == int(batch.target_lengths.sum()) == int((batch.target_out != PAD).sum())
+    assert batch.source_tokens == int((batch.source != PAD).sum())
+    assert batch.source.dtype == batch.target.dtype == batch.source_lengths.dtype == torch.long
+    for i, (source, target) in enumerate(rows):
+        assert batch.source[i, : len(source)].tolist() == source
+        assert batch.target_in[i, : len(target) - 1].tolist() == target[:-1]
+        assert batch.target_out[i, : len(target) - 1].tolist() == target[1:]
+        assert not batch.source[i, len(source) :].any()
+        assert not batch.target[i, len(target) :].any()
+    assert torch.equal(batch.to("cpu").source, batch.source)
+
+
+def test_batches_of_a_corpus_and_of_torchs_loader(tmp_path: Path) -> None:
+    corpus = _corpus(tmp_path / "train")
+    batches = Batches(corpus, tokens=500, seed=3)
+    expected = [(corpus.source(i).tolist(), corpus.target(i).tolist()) for i in batches.indices(4)]
+    batch = batches(4)
+    assert batch.source[0, : batch.source_lengths[0]].tolist() == expected[0][0]
+    assert sum(batch.size for batch in batches.in_order()) == len(corpus)
+    assert next(batches.in_order()).source.shape[1] == corpus.source_lengths.max()
+    loader = DataLoader(corpus, batch_size=100, collate_fn=collate)
+    assert sum(batch.tokens for batch in loader) == corpus.target_lengths.sum()

@@ -1,0 +1,340 @@
+"""The built-in English-French grammar: its size, its splits, and its French, read by a small independent checker."""
+
+import re
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import regard.data.tasks.phrases as module
+from regard.data.tasks.phrases import Phrase, generate, phrases, split_of
+from regard.errors import UserError
+
+WORDS = tomllib.loads(Path(module.__file__).with_name("phrases.toml").read_text(encoding="utf-8"))
+Features = set[tuple[str, str]]  # (gender, number) a word may have
+BOTH = {(g, n) for g in "mf" for n in "sp"}
+
+
+class Checker:
+    """Reads French with nothing but the lexicon: every form is looked up, none is built but the simple future."""
+
+    def __init__(self) -> None:
+        self.nouns: dict[str, Features] = {}
+        self.adjectives: dict[str, Features] = {}
+        self.before: set[str] = set()
+        self.finite: dict[str, set[int]] = {}
+        self.moving: dict[str, Features] = {}  # participles with être
+        self.of_verbs: set[str] = set()  # every form of verbs that take "de"
+        self.aspirated = set(WORDS["aspirated"].split())
+        for text in WORDS["nouns"].values():
+            for line in text.strip().splitlines():
+                _, _, one, many, gender = line.split(",")
+                self.nouns.setdefault(one, set()).add((gender, "s"))
+                self.nouns.setdefault(many, set()).add((gender, "p"))
+        self.nouns |= {word: {("m", "s")} for word in ["matin", "soir", "mois", "dimanche", "lundi", "vent", "brouillard"]}
+        self.nouns |= {word: {("f", "s")} for word in ["semaine", "année", "nuit"]}
+        for line in WORDS["adjectives"]["words"].strip().splitlines():
+            _, _, *forms, place, _ = line.split(",")
+            for form, feature in zip(forms, (("m", "s"), ("f", "s"), ("m", "p"), ("f", "p"))):
+                self.adjectives.setdefault(form, set()).add(feature)
+                if place in ("before", "first"):
+                    self.before.add(form)
+        for form in WORDS["adjectives"]["before_vowel"].values():
+            self.adjectives[form] = {("m", "s")}
+            self.before.add(form)
+        for name in ("actions", "gifts", "tastes", "opinions", "modals", "states"):
+            for line in WORDS["verbs"][name].strip().splitlines():
+                self.read_verb(line)
+        for forms in WORDS["verbs"]["imperfect"].values():
+            self.add_finite(forms.split())
+        self.determiners = self.read_determiners()
+        self.etre = {"suis", "es", "est", "sommes", "sont", "étais", "était", "étions", "étaient"}
+        self.etre |= {"serai", "seras", "sera", "serons", "seront"}
+        self.clitics = {"ne", "n'", "me", "m'", "te", "t'", "se", "s'", "le", "la", "l'", "les", "nous", "y"}
+
+    def add_finite(self, forms: list[str]) -> None:
+        for person, form in enumerate(forms):
+            self.finite.setdefault(form, set()).add(person)
+
+    def read_verb(self, line: str) -> None:
+        _, french, rest, _, _, preposition = line.split("|")
+        infinitive, *present = french.split(",")
+        participle, auxiliary, stem, imperative = rest.split(",")
+        future = [stem + ending for ending in ("ai", "as", "a", "ons", "ont")]
+        self.add_finite(present)
+        self.add_finite(future)
+        if auxiliary in ("être", "se"):
+            for ending, feature in (("", ("m", "s")), ("e", ("f", "s")), ("s", ("m", "p")), ("es", ("f", "p"))):
+                self.moving[participle + ending] = {feature}
+        if preposition == "de":
+            self.of_verbs |= {*present, *future, infinitive, imperative}
+            self.of_verbs |= {participle + ending for ending in ("", "e", "s", "es")}
+
+    def read_determiners(self) -> dict[str, Features]:
+        masculine, feminine = {("m", "s")}, {("f", "s")}
+        found: dict[str, Features] = {"l'": masculine | feminine, "cet": masculine, "du": masculine, "au": masculine}
+        for line in WORDS["determiners"].strip().splitlines():
+            _, _, one, other, many, _ = line.split(",")
+            found[one] = found.get(one, set()) | masculine
+            found[other] = found.get(other, set()) | feminine
+            found[many.split()[0]] = {("m", "p"), ("f", "p")}
+        for word in ("mon", "ton", "son"):
+            found[word] = masculine | feminine  # the feminine only before a vowel: see `phrase`
+        return found | {"aux": {("m", "p"), ("f", "p")}, "de": BOTH, "d'": BOTH, "chaque": masculine | feminine}
+
+    def vowel(self, word: str) -> bool:
+        return (bool(re.match("[aeiouéèêâàôîœh]", word)) and word not in self.aspirated) or word == "y"
+
+    def tokens(self, sentence: str) -> list[str]:
+        sentence = sentence.replace("s'il te plaît", "").replace("aujourd'hui", "")
+        sentence = sentence.replace("il y a deux jours", "").replace("tous les jours", "").replace("plus tard", "")
+        return re.sub(r"\b(\w{1,2}')", r"\1 ", sentence).split()
+
+    def phrase(self, words: list[str], at: int) -> tuple[int, Features, list[str]]:
+        """Read determiner, adjectives, noun, adjectives from `at`: where it ends, what it can be, what is wrong."""
+        features, place, errors = set(self.determiners[words[at]]), at + 1, []
+        early: list[str] = []
+        while words[place] in self.adjectives and words[place] not in self.nouns:
+            early.append(words[place])
+            features &= self.adjectives[words[place]]
+            place += 1
+        if words[place] not in self.nouns:
+            return at, set(), []
+        noun = words[place]
+        if words[at] in ("mon", "ton", "son") and not self.vowel(words[at + 1]):
+            features -= {("f", "s")}
+        if early and early[-1] in ("beau", "nouveau", "vieux") and ("m", "s") in features and self.vowel(noun):
+            features -= {("m", "s")}
+        if early and early[-1] in ("bel", "nouvel", "vieil") and not self.vowel(noun):
+            errors.append(f"{early[-1]} {noun}")
+        if words[at] == "des" and early and not (set(words[:at]) & self.of_verbs):
+            errors.append(f"des {early[0]}")
+        features &= self.nouns[noun]
+        place += 1
+        while place < len(words) and words[place] in self.adjectives and words[place] not in self.finite:
+            features &= self.adjectives[words[place]]
+            if words[place] in self.before:
+                errors.append(f"{words[place]} after {noun}")
+            place += 1
+        errors += [f"{word} before {noun}" for word in early if word not in self.before]
+        if not features:
+            errors.append(f"no agreement: {' '.join(words[at:place])}")
+        return place, features, errors
+
+    def spelling(self, words: list[str]) -> list[str]:
+        errors = []
+        for word, following in pairwise(words):
+            vowel = self.vowel(following)
+            if vowel and word in ["je", "me", "te", "se", "le", "la", "ne", "de", "que", "ma", "ta", "sa", "ce"]:
+                errors.append(f"no elision: {word} {following}")
+            if word.endswith("'") and not vowel:
+                errors.append(f"elision: {word} {following}")
+            if (word == "si" and following in ("il", "ils")) or (word == "s'" and following == "elle"):
+                errors.append(f"{word} {following}")
+            if word in ("à", "de") and following in ("le", "les"):
+                errors.append(f"no contraction: {word} {following}")
+        return errors
+
+    def negation(self, words: list[str]) -> list[str]:
+        errors = []
+        for at, word in enumerate(words):
+            if word in ("ne", "n'") and not {"pas", "jamais", "plus"} & set(words[at : at + 5]):
+                errors.append("ne alone")
+            if word in ("pas", "jamais"):
+                if not {"ne", "n'"} & set(words[max(0, at - 4) : at]):
+                    errors.append(f"{word} without ne")
+                known = self.etre | self.of_verbs
+                if words[at + 1] in ("un", "une", "des", "du") and words[at - 1] not in known:
+                    errors.append(f"{word} {words[at + 1]}")
+        return errors
+
+    def clause(self, words: list[str], at: int) -> list[str]:
+        """A subject that begins at `at` must agree with its verb, and with what "être" joins to it."""
+        people = {"je": 0, "j'": 0, "tu": 1, "il": 2, "elle": 2, "nous": 3, "ils": 4}
+        names = {name.split(":")[0]: name.split(":")[1] for name in WORDS["names"].split()}
+        word = words[at]
+        if word in people:
+            person, place = people[word], at + 1
+            features = {("f" if word == "elle" else "m", "p" if person > 2 else "s")}
+        elif word in names:
+            person, place, features = 2, at + 1, {(names[word], "s")}
+        elif word in self.determiners and self.phrase(words, at)[1]:
+            place, features, _ = self.phrase(words, at)
+            if words[place] in ("de", "d'"):
+                place = place + 2 if words[place + 1] in names else self.phrase(words, place + 1)[0]
+            person = 2 if {n for _, n in features} == {"s"} else 4
+            if {n for _, n in features} == {"s", "p"}:
+                return []
+            if words[place] == "qui":
+                return self.after_relative(words, person, features)
+        else:
+            return []
+        while words[place] in self.clitics:
+            place += 1
+        if words[place] not in self.finite:
+            return []
+        if person not in self.finite[words[place]]:
+            return [f"{word} ... {words[place]}"]
+        if words[place] not in self.etre:
+            return []
+        while words[place + 1] in ["pas", "jamais", "plus", "moins", "aussi", "souvent", "toujours", "parfois", "rarement"]:
+            place += 1
+        joined = self.adjectives.get(words[place + 1]) or self.moving.get(words[place + 1])
+        return [f"{word} est {words[place + 1]}"] if joined is not None and not joined & features else []
+
+    def after_relative(self, words: list[str], person: int, features: Features) -> list[str]:
+        """ "l'homme qui dort est calme .": both verbs and the last word belong to the subject."""
+        verb = words.index("qui") + 1
+        while words[verb] in self.clitics:
+            verb += 1
+        wrong = [w for w in (words[verb], words[-3]) if person not in self.finite[w]]
+        return wrong + ([] if self.adjectives[words[-2]] & features else [words[-2]])
+
+    def where(self, words: list[str]) -> list[str]:
+        """ "où sont les clés ?": the subject follows."""
+        if words[0] != "où" or words[1] not in self.etre or words[2] not in self.determiners:
+            return []
+        numbers = {n for _, n in self.phrase(words, 2)[1]}
+        persons = {2 if n == "s" else 4 for n in numbers}
+        return [] if persons & self.finite[words[1]] else [" ".join(words[:3])]
+
+    def errors(self, sentence: str) -> list[str]:
+        words = self.tokens(sentence)
+        found = self.spelling(words) + self.negation(words) + self.where(words)
+        for at, word in enumerate(words):
+            if at == 0 or words[at - 1] in ("que", "qu'", "si", "s'", ","):
+                found += self.clause(words, at)
+            if word in self.determiners:
+                found += self.phrase(words, at)[2]
+        return found
+
+
+@pytest.fixture(scope="module")
+def train() -> list[Phrase]:
+    return list(phrases(30_000, 1))
+
+
+@pytest.fixture(scope="module")
+def held_out() -> dict[str, list[Phrase]]:
+    return {split: list(phrases(1_000, 2, split=split)) for split in ("dev", "test")}
+
+
+@pytest.fixture(scope="module")
+def checker() -> Checker:
+    return Checker()
+
+
+def test_there_are_many_pairs_of_many_words(train: list[Phrase]) -> None:
+    assert len({(p.english, p.french) for p in train}) == 30_000
+    assert len({word for p in train for word in p.english.split()}) >= 750
+    assert len({word for p in train for word in p.french.split()}) >= 750
+    assert len({p.key[0] for p in train}) >= 12
+
+
+def test_an_english_sentence_has_one_translation_and_one_combination(train: list[Phrase]) -> None:
+    seen: dict[str, Phrase] = {}
+    for found in [*train, *phrases(10_000, 3)]:
+        assert seen.setdefault(found.english, found) == found
+
+
+def test_the_same_seed_gives_the_same_pairs_and_more_continue_fewer() -> None:
+    few, many = list(generate(200, 7)), list(generate(500, 7))
+    assert many[:200] == few == list(generate(200, 7))
+    assert list(generate(200, 8)) != few
+    assert [list(generate(n, 7)) for n in range(6)] == [many[:n] for n in range(6)]
+
+
+def test_the_four_sentences_come_first_in_train_and_nowhere_else(held_out: dict[str, list[Phrase]]) -> None:
+    four = [
+        ("go .", "va !"),
+        ("i lost .", "j'ai perdu ."),
+        ("he's calm .", "il est calme ."),
+        ("i'm home .", "je suis chez moi ."),
+    ]
+    assert list(generate(100, 5))[:4] == four
+    for pairs in held_out.values():
+        assert not {english for english, _ in four} & {p.english for p in pairs}
+
+
+def test_splits_share_no_combination(train: list[Phrase], held_out: dict[str, list[Phrase]]) -> None:
+    keys = [{p.key for p in part} for part in (train, held_out["dev"], held_out["test"])]
+    assert not (keys[0] & keys[1])
+    assert not (keys[0] & keys[2])
+    assert not (keys[1] & keys[2])
+    shares = [split_of(("x", str(number), "y")) for number in range(4_000)]
+    assert 0.04 < shares.count("dev") / 4_000 < 0.06
+    assert 0.04 < shares.count("test") / 4_000 < 0.06
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_words_and_constructions_of_held_out_sentences_are_in_train(
+    train: list[Phrase], held_out: dict[str, list[Phrase]], split: str
+) -> None:
+    for side in (0, 1):
+        known = {word for p in train[:20_000] for word in str(p[side]).split()}
+        words = [word for p in held_out[split] for word in str(p[side]).split()]
+        assert sum(word not in known for word in words) < 0.003 * len(words)
+    assert {p.key[0] for p in held_out[split]} <= {p.key[0] for p in train}
+
+
+def test_a_wrong_split_or_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="no split 'valid'"):
+        next(generate(1, 0, split="valid"))
+    monkeypatch.setattr(module, "PATIENCE", 2)
+    with pytest.raises(UserError, match="ask for fewer"):
+        list(generate(50, 0, split="dev"))
+
+
+def test_the_french_agrees(train: list[Phrase], held_out: dict[str, list[Phrase]], checker: Checker) -> None:
+    wrong = [(p.french, e) for p in [*train[:6_000], *held_out["dev"]] if (e := checker.errors(p.french))]
+    assert not wrong, f"{len(wrong)}: {wrong[:5]}"
+
+
+def test_the_english_is_spelt(train: list[Phrase]) -> None:
+    for english in (p.english for p in train):
+        assert not re.search(r"\ba [aeio]|\ban [^aeiouh]|  ", english)
+        assert not re.search(r"^(he|she) (don't|have)\b|^(i|you|we|they) (does|has)", english)
+        assert english == english.lower()
+        assert english[-2:] in (" .", " ?")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("j'ai perdu .", "je ai perdu ."),
+        ("l'enfant dort .", "le enfant dort ."),
+        ("il n'est pas calme .", "il ne est pas calme ."),
+        ("il n'est pas calme .", "il n'est calme ."),
+        ("il ne dort pas .", "il dort pas ."),
+        ("il boit de l'eau .", "il boit de la eau ."),
+        ("il ne boit pas d'eau .", "il ne boit pas de eau ."),
+        ("le hibou dort .", "l'hibou dort ."),
+        ("l'école est fermée .", "la école est fermée ."),
+        ("l'école est fermée .", "l'école est fermé ."),
+        ("s'il a faim , il mangera .", "si il a faim , il mangera ."),
+        ("nous allons au marché .", "nous allons à le marché ."),
+        ("je n'ai pas de chien .", "je n'ai pas un chien ."),
+        ("j'ai de petits chats .", "j'ai des petits chats ."),
+        ("j'ai un petit chat noir .", "j'ai un petit noir chat ."),
+        ("j'ai un chat noir .", "j'ai une chat noir ."),
+        ("j'ai une voiture verte .", "j'ai une voiture vert ."),
+        ("j'ai des voitures vertes .", "j'ai des voitures verte ."),
+        ("c'est un vieil ami .", "c'est un vieux ami ."),
+        ("c'est mon épouse .", "c'est ma épouse ."),
+        ("c'est ma mère .", "c'est mon mère ."),
+        ("nous mangeons du pain .", "nous mangent du pain ."),
+        ("tu mangeras du pain .", "tu mangera du pain ."),
+        ("les chats dorment .", "les chats dort ."),
+        ("la voiture de marie est rouge .", "la voiture de marie sont rouges ."),
+        ("la femme qui court est belle .", "la femme qui court est beau ."),
+        ("les femmes qui courent sont belles .", "les femmes qui court sont belles ."),
+        ("où sont les clés ?", "où est les clés ?"),
+        ("elle est partie .", "elle est parti ."),
+        ("est-ce qu'elles sont là ?", "est-ce que elles sont là ?"),
+        ("mes sœurs sont plus grandes que moi .", "mes sœurs sont plus grands que moi ."),
+    ],
+)
+def test_the_checker_can_fail(checker: Checker, right: str, wrong: str) -> None:
+    assert checker.errors(right) == []
+    assert checker.errors(wrong)

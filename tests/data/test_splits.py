@@ -1,0 +1,204 @@
+"""Finding data and dealing it out: nothing leaks, nothing is lost, mistakes are named."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data import Pair, Splits, from_iterable, grouped, leaks, open_data
+from regard.errors import UserError
+
+word = st.sampled_from("abcdefgh")
+items = st.lists(st.tuples(word, st.one_of(word, st.lists(word, min_size=1, max_size=3))), min_size=1, max_size=60)
+laws = settings(max_examples=80, deadline=None)
+
+
+def parts(splits: Splits) -> list[list[Pair]]:
+    return [list(stream or ()) for stream in (splits.train, splits.dev, splits.test)]
+
+
+@laws
+@given(data=items, seed=st.integers(0, 5), group=st.sampled_from(["source", "pair"]))
+def test_every_pair_goes_to_one_split_and_no_group_to_two(data, seed: int, group: str) -> None:
+    splits = from_iterable(data, seed=seed, group=group)
+    train, dev, test = parts(splits)
+    assert train
+    if splits.notes:
+        assert splits.dev is splits.train
+        dev = []
+    assert sorted(pair.line for pair in train + dev + test) == list(range(1, len(data) + 1))
+    for one, other in ((train, dev), (train, test), (dev, test)):
+        assert not {pair.source for pair in one} & {pair.source for pair in other}
+        if group == "pair":
+            assert not {text for pair in one for text in pair.targets} & {text for pair in other for text in pair.targets}
+    assert parts(from_iterable(iter(data), seed=seed, group=group)) == parts(splits)
+
+
+@laws
+@given(n=st.integers(1, 300), limit=st.integers(1, 300), seed=st.integers(0, 9))
+def test_limit_is_exact_even_and_in_order(n: int, limit: int, seed: int) -> None:
+    data = [(str(i), "x") for i in range(n)]
+    whole = from_iterable(data, seed=seed)
+    some = from_iterable(data, seed=seed, limit=limit)
+    everything, lines = [pair.line for pair in whole.train], [pair.line for pair in some.train]
+    assert len(lines) == min(limit, len(everything)) == some.train.count()
+    assert lines == sorted(lines)
+    assert set(lines) <= set(everything)
+    ranks = [everything.index(line) for line in lines]
+    assert all(abs(rank - (i + 0.5) * len(everything) / len(ranks)) <= len(everything) / len(ranks) + 1
+               for i, rank in enumerate(ranks))  # fmt: skip
+
+
+def test_sizes() -> None:
+    data = [(f"s{i}", "t") for i in range(50_000)]
+    splits = from_iterable(data)
+    assert (splits.train.count(), splits.dev.count(), splits.test.count()) == (46_000, 2_000, 2_000)
+    splits = from_iterable(data[:1000])
+    assert (splits.train.count(), splits.dev.count(), splits.test.count()) == (900, 50, 50)
+    splits = from_iterable(data[:100], dev=7, test=0)
+    assert (splits.train.count(), splits.dev.count(), splits.test) == (93, 7, None)
+    with pytest.raises(UserError, match="leave none for training"):
+        from_iterable(data[:10], dev=5, test=5)
+
+
+@pytest.mark.parametrize("text", ["a\tb\n", "a\tb\nc\td", "a\tb\n" * 500])
+def test_too_little_to_hold_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pairs.tsv").write_text(text)
+    splits = open_data(str(tmp_path / "pairs.tsv"))
+    assert list(splits.train) == list(splits.dev) != []
+    assert splits.test is None
+    assert "dev is the training pairs" in splits.notes[0]
+
+
+def test_a_large_group_is_held_out_whole_or_not_at_all() -> None:
+    data = [("a", str(i)) for i in range(20)] + [(f"s{i}", "t") for i in range(80)]
+    for seed in range(20):
+        splits = from_iterable(data, seed=seed)
+        train, dev, test = parts(splits)
+        assert len(train) >= 50
+        assert dev
+        assert sum("a" in {pair.source for pair in part} for part in (train, dev, test)) == 1
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(b"".join(b"a%d\tb\n" % i for i in range(100))))
+    (tmp_path / "README.md").write_text("about")
+    splits = open_data(str(tmp_path))
+    assert (splits.kind, splits.train.count(), splits.dev.count(), splits.test.count()) == ("folder", 90, 5, 5)
+    (tmp_path / "test_2016.tsv").write_text("x\ty\nbroken\n")
+    splits = open_data(str(tmp_path))
+    assert (splits.train.count(), splits.dev.count(), splits.test.count()) == (95, 5, 1)
+    assert splits.skipped.lines() == ["test_2016.tsv: skipped 1 line with one column (line 2)"]
+    (tmp_path / "valid.jsonl").write_text('{"source": "q", "target": ["r", "s"]}')
+    splits = open_data(str(tmp_path), limit=10)
+    assert (splits.train.count(), list(splits.dev)) == (10, [Pair("q", ("r", "s"), 1)])
+    (tmp_path / "train.jsonl").write_text("{}")
+    with pytest.raises(UserError, match="several train files"):
+        open_data(str(tmp_path))
+
+
+def test_a_folder_of_aligned_files(tmp_path: Path) -> None:
+    for part, letter in (("train.lc", "a"), ("val.lc", "b"), ("test_1.lc", "c"), ("test_2.lc", "d")):
+        for language in ("en", "de", "fr"):
+            (tmp_path / f"{part}.{language}").write_text(f"{letter} {language}\n")
+    splits = open_data(str(tmp_path), source="de", target="en")
+    train, dev, test = parts(splits)
+    assert (train, dev, test) == (
+        [Pair("a de", ("a en",), 1)],
+        [Pair("b de", ("b en",), 1)],
+        [Pair("c de", ("c en",), 1)],
+    )
+    assert "test_1.lc is used for test, not test_2.lc" in splits.notes[0]
+    with pytest.raises(UserError, match=r"say which of de, en, fr to use"):
+        open_data(str(tmp_path))
+
+
+def test_a_name_with_a_dash_stands_for_a_family_of_files(tmp_path: Path) -> None:
+    (tmp_path / "jump-train.tsv").write_text("".join(f"{i}\tb\n" for i in range(40)))
+    (tmp_path / "jump-test.tsv").write_text("x\ty\n")
+    splits = open_data(str(tmp_path / "jump"))
+    assert (splits.train.count(), splits.dev.count(), splits.test.count()) == (38, 2, 1)
+
+
+def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toys-en").mkdir()
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    (tmp_path / "one.tsv").write_text("no tab\nnone here\n")
+    os.mkfifo(tmp_path / "pipe")
+    for spec, said in {
+        "arithmetc": "did you mean arithmetic",
+        "toys-em": "did you mean toys-en",
+        "some/where.tsv": "no such file or folder",
+        "x" * 400: "cannot be read",
+        "a\0b": "no data",
+        "toys-en": "no train file",
+        str(tmp_path / "one.tsv"): "no usable pair .* skipped 2 lines with one column",
+        "pipe": "a pipe",
+    }.items():
+        with pytest.raises(UserError, match=said) as error:
+            open_data(spec)
+        assert "\n" not in str(error.value)
+    monkeypatch.delenv("REGARD_DATA")
+    with pytest.raises(UserError, match="REGARD_DATA, which is not set"):
+        open_data("multi30k")
+    for options in ({"group": "line"}, {"limit": 0}, {"dev": -1}, {"options": {"complexity": 3}}):
+        with pytest.raises(UserError):
+            open_data(str(tmp_path / "one.tsv"), **options)
+    for broken in ([("a", 3)], [("a", [])], [(1, "a")], ["abc"], [None], []):
+        with pytest.raises(UserError):
+            from_iterable(broken)
+
+
+@laws
+@given(data=items)
+def test_grouped_has_each_source_once_with_all_its_answers(data) -> None:
+    pairs = [Pair(source, tuple(target), line) for line, (source, target) in enumerate(data)]
+    judged = grouped(pairs)
+    assert len({pair.source for pair in judged}) == len(judged)
+    assert {(p.source, t) for p in judged for t in p.targets} == {(p.source, t) for p in pairs for t in p.targets}
+    assert all(len(set(pair.targets)) == len(pair.targets) for pair in judged)
+
+
+def test_leaks_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("a\tb\na\tb\na\tc\nGo on .\tx\n")
+    (tmp_path / "dev.tsv").write_text("a\tz\na\ty\ngo  on!\tx\nnew\tx\n")
+    (tmp_path / "test.tsv").write_text("other\tb\n")
+    found = leaks(open_data(str(tmp_path)))
+    assert (found.duplicates, found.dev, found.near_dev, found.test, found.near_test) == (1, 1, 2, 0, 0)
+    assert found.lines() == [
+        "1 training pairs repeat an earlier one",
+        "2 dev sources are in training too (1 of them to the letter)",
+    ]
+
+
+@pytest.fixture
+def corpora(monkeypatch: pytest.MonkeyPatch) -> Path:
+    beside = Path(__file__).parents[2].parent / "shared" / "data"
+    home = Path(os.environ.get("REGARD_DATA", beside))
+    if not home.is_dir():
+        pytest.skip("no real corpora: set REGARD_DATA to the folder that holds them")
+    monkeypatch.setenv("REGARD_DATA", str(home))
+    return home
+
+
+@pytest.mark.parametrize(
+    ("name", "languages", "sizes"),
+    [
+        ("tatoeba-fra-eng", {}, (161_473, 2_816, 2_841)),
+        ("multi30k", {"source": "en", "target": "de"}, (29_000, 1_014, 1_000)),
+        ("multi30k/tok", {"source": "en", "target": "fr"}, (29_000, 1_014, 1_000)),
+        ("cmudict-g2p", {}, (108_952, 5_447, 12_855)),
+        ("scan/length", {}, (16_990 - 849, 849, 3_920)),
+    ],
+)
+def test_real_corpora(corpora: Path, name: str, languages: dict[str, str], sizes: tuple[int, int, int]) -> None:
+    if not (corpora / name.split("/")[0]).is_dir():
+        pytest.skip(f"{name} is not in REGARD_DATA")
+    splits = open_data(name, **languages)
+    assert (splits.train.count(), splits.dev.count(), splits.test.count()) == sizes
+    assert not splits.skipped
+    if name == "cmudict-g2p":
+        assert len(grouped(splits.test)) == 11_994

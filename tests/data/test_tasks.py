@@ -1,0 +1,136 @@
+"""Tasks: right answers, the mission's numbers, the same pairs for the same seed, nothing held out twice."""
+
+import re
+from datetime import date
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data import TASKS, leaks, open_data
+from regard.errors import UserError
+
+OURS = [name for name in TASKS if name != "phrases"]
+APART = [name for name in OURS if name != "arithmetic"]
+
+
+def test_the_first_five_of_arithmetic() -> None:
+    pairs = list(TASKS["arithmetic"].pairs(5, 123456, options={"complexity": 3}))
+    assert [f"{source} = {target}" for source, target in pairs] == [
+        "649+864 = 1513",
+        "-940-819 = -1759",
+        "954-2 = 952",
+        "-896-274 = -1170",
+        "-762-954 = -1716",
+    ]
+
+
+@given(complexity=st.integers(0, 6), signed=st.booleans(), seed=st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_arithmetic_is_right(complexity: int, signed: bool, seed: int) -> None:
+    options = {"complexity": str(complexity), "signed": str(signed).lower()}
+    for source, target in TASKS["arithmetic"].pairs(20, seed, options=options):
+        match = re.fullmatch(r"(-?\d+)([+-])(\d+)", source)
+        assert match
+        a, b = int(match[1]), int(match[3])
+        assert int(target) == (a + b if match[2] == "+" else a - b)
+        assert max(abs(a), b) <= 10**complexity
+        assert signed or (a >= 0 and match[2] == "+")
+
+
+def test_arithmetic_seeds_of_the_splits() -> None:
+    task = TASKS["arithmetic"]
+    assert list(task.pairs(9, 1, split="dev")) == list(task.pairs(9, 2))
+    assert list(task.pairs(9, 1, split="test")) == list(task.pairs(9, 3))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_fewer_is_a_prefix_of_more(name: str) -> None:
+    task = TASKS[name]
+    for split in task.splits:
+        more = list(task.pairs(50, 7, split=split))
+        assert len(more) == 50
+        assert more[:20] == list(task.pairs(20, 7, split=split))
+        assert more != list(task.pairs(50, 8, split=split))
+
+
+@pytest.mark.parametrize("name", APART)
+def test_held_out_examples_are_not_in_training(name: str) -> None:
+    found = leaks(open_data(name, options={"train": 3_000, "dev": "300", "test": 300}))
+    assert (found.dev, found.test) == (0, 0)
+
+
+@pytest.mark.parametrize(("name", "answer"), [("copy", list), ("reverse", lambda letters: letters[::-1]), ("sort", sorted)])
+def test_letters(name: str, answer) -> None:
+    task = TASKS[name]
+    for split, lengths in {"train": range(1, 6), "long": range(6, 11)}.items():
+        for source, target in task.pairs(50, split=split, options={"length": 5, "symbols": 4}):
+            letters = source.split(" ")
+            assert target.split(" ") == answer(letters)
+            assert len(letters) in lengths
+            assert set(letters) <= set("abcd")
+    assert all(" " not in source for source, _ in task.pairs(20, options={"spaced": "false"}))
+
+
+def test_dates() -> None:
+    for source, target in TASKS["dates"].pairs(200, options={"first": 1990, "last": 2001}):
+        day = date.fromisoformat(target)
+        assert 1990 <= day.year <= 2001
+        assert str(day.year) in source
+        assert str(day.day) in source
+    assert any("1st of " in source for source, _ in TASKS["dates"].pairs(2_000))
+
+
+def _value(tokens: list[str]) -> int:
+    token = tokens.pop(0)
+    if not token.startswith("["):
+        return int(token)
+    values = []
+    while tokens[0] != "]":
+        values.append(_value(tokens))
+    tokens.pop(0)
+    ordered = sorted(values)
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2
+    return {"[MAX": ordered[-1], "[MIN": ordered[0], "[MED": middle, "[SM": sum(values) % 10}[token]
+
+
+@pytest.mark.parametrize(("depth", "length"), [(1, 8), (3, 40), (5, 300)])
+def test_listops(depth: int, length: int) -> None:
+    options = {"depth": depth, "length": length}
+    for split, lengths in {"train": range(4, length + 1), "long": range(length + 1, 2 * length + 1)}.items():
+        for source, target in TASKS["listops"].pairs(30, split=split, options=options):
+            tokens = source.split(" ")
+            assert len(tokens) in lengths
+            level = deepest = 0
+            for token in tokens:
+                level += token.startswith("[") - (token == "]")
+                deepest = max(deepest, level)
+            assert deepest <= depth
+            assert str(_value(tokens)) == target
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("arithmetic", {"complxity": 3}, "did you mean complexity"),
+        ("arithmetic", {"complexity": "three"}, "whole number"),
+        ("arithmetic", {"signed": "perhaps"}, "true or false"),
+        ("arithmetic", {"train": 0}, "nothing to train on"),
+        ("copy", {"symbols": 30}, "from 1 to 26"),
+        ("copy", {"symbols": 1, "length": 1}, "too few different"),
+        ("dates", {"first": 2000, "last": 1999}, "years"),
+        ("listops", {"depth": 0}, "depth begins at 1"),
+    ],
+)
+def test_wrong_options(name: str, options: dict[str, str | int], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        open_data(name, options=options)
+
+
+def test_a_split_that_is_not_there() -> None:
+    with pytest.raises(UserError, match="no split 'long'"):
+        TASKS["dates"].pairs(1, split="long")
+    assert len(list(islice(open_data("copy").split("long"), 5))) == 5
+    with pytest.raises(UserError, match="it has train, dev, test"):
+        open_data("dates").split("long")
