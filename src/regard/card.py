@@ -33,7 +33,7 @@ def write_card(run: Run) -> None:
         "",
         "| | |",
         "|---|---|",
-        f"| data | {c.data.path}: {m['pairs']:,} pairs, {m['duplicates']:,} of them duplicates; {m['leaks']:,} dev sources also in training |",
+        f"| data | {c.data.path}: {m['pairs']:,} pairs, {m['duplicates']:,} repeated; {m['leaks']:,} dev sources are in training |",
         f"| tokens | {c.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} target |",
         f"| model | {model}; {m['parameters']:,} parameters |",
         f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}) |",

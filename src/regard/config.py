@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that. A default lives in one field, its help under it."""
+"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that. Each default stands here and nowhere else."""
 
 from __future__ import annotations
 
@@ -25,92 +25,55 @@ PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "a
 class DataConfig:
     """Where pairs come from and how they are batched."""
 
-    path: str = ""
-    """A task, a named corpus, a file or a folder."""
-    source: str = ""
-    """Name of the source side: file suffix (`en`), JSON key or Parquet column. Empty: the first column."""
-    target: str = ""
-    """Name of the target side, as above."""
-    limit: int = 0
-    """Use at most this many training pairs, drawn evenly over the file. 0: all."""
-    group: Literal["source", "pair"] = "source"
-    """Which pairs must stay on one side of a split: those that share a source, or a source or a target."""
-    dev: int = 0
-    """Pairs split off for validation where the data has no split of its own. 0: 5 %, at most 2,000."""
-    test: int = 0
-    """Pairs split off for the final test, as above."""
-    seed: int = 123456
-    """Seed of splits and generated tasks."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Options of a generated task, such as complexity."""
-    max_length: int = 256
-    """Pairs with a side of more tokens than this are left out of training, and counted."""
-    batch_tokens: int = 4096
-    """Tokens in a batch, counted with padding on the longer side. Ignored if batch_sentences is set."""
-    batch_sentences: int = 0
-    """Pairs in a batch, whatever their length. 0: use batch_tokens."""
-    digest: str = ""
-    """sha256 of the encoded training data; written by training, checked on resume."""
+    path: str = ""  # A task, a named corpus, a file or a folder.
+    source: str = ""  # Name of the source side: file suffix (`en`), JSON key or Parquet column. Empty: the first column.
+    target: str = ""  # Name of the target side, as above.
+    limit: int = 0  # Use at most this many training pairs, drawn evenly over the file. 0: all.
+    group: Literal["source", "pair"] = "source"  # pairs that share this stay in one split; pair: a source or a target
+    dev: int = 0  # Pairs split off for validation where the data has no split of its own. 0: 5 %, at most 2,000.
+    test: int = 0  # Pairs split off for the final test, as above.
+    seed: int = 123456  # Seed of splits and generated tasks.
+    options: dict[str, Any] = field(default_factory=dict)  # Options of a generated task, such as complexity.
+    max_length: int = 256  # Pairs with a side of more tokens than this are left out of training, and counted.
+    batch_tokens: int = 4096  # Tokens in a batch, counted with padding on the longer side. Ignored if batch_sentences is set.
+    batch_sentences: int = 0  # Pairs in a batch, whatever their length. 0: use batch_tokens.
+    digest: str = ""  # sha256 of the encoded training data; written by training, checked on resume.
 
 
 @dataclass(frozen=True)
 class TextConfig:
     """How text becomes tokens."""
 
-    tokenizer: Literal["characters", "bytes", "words", "bpe", "unigram"] = "bpe"
-    """What a token is."""
-    target_tokenizer: Literal["same", "characters", "bytes", "words", "bpe", "unigram"] = "same"
-    """What a token of the target is, where it differs from the source's."""
-    size: int = 8000
-    """Largest vocabulary that words, BPE and Unigram may learn."""
-    share: bool = True
-    """One vocabulary for both sides."""
+    tokenizer: Literal["characters", "bytes", "words", "bpe", "unigram"] = "bpe"  # What a token is.
+    target_tokenizer: Literal["same", "characters", "bytes", "words", "bpe", "unigram"] = "same"  # of the target
+    size: int = 8000  # Largest vocabulary that words, BPE and Unigram may learn.
+    share: bool = True  # One vocabulary for both sides.
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
     """Transformer encoder-decoder (Vaswani et al. 2017)."""
 
-    kind: Literal["transformer"] = "transformer"
-    """Which model."""
-    width: int = 256
-    """Width of the embeddings and of every layer."""
-    ffn: int = 1024
-    """Inner width of the feed-forward layer."""
-    heads: int = 4
-    """Attention heads; they divide the width."""
-    encoder_layers: int = 3
-    """Blocks of the encoder."""
-    decoder_layers: int = 3
-    """Blocks of the decoder."""
-    position: PositionName = "sinusoidal"
-    """How order is told."""
-    score: ScoreName = "scaled_dot"
-    """How a query is compared with a key."""
-    norm: Literal["layer", "rms", "none"] = "layer"
-    """Which normalisation."""
-    placement: Literal["pre", "post"] = "pre"
-    """Normalise before each part, or after its residual sum."""
-    activation: Literal["relu", "gelu", "geglu", "swiglu"] = "relu"
-    """Of the feed-forward layer; the last two are gated."""
-    residual: bool = True
-    """Add each part's input to its output. Off: to see what residuals are for."""
-    feedforward: bool = True
-    """Have feed-forward layers. Off: attention only."""
-    tie: Literal["none", "target", "all"] = "all"
-    """Which embeddings share weights: none; target input and output; source too (one vocabulary)."""
-    bias: bool = True
-    """Biases in the projections of attention."""
-    dropout: float = 0.1
-    """On embeddings and on what each part adds."""
-    attention_dropout: float = 0.0
-    """On attention weights."""
-    activation_dropout: float = 0.0
-    """Inside the feed-forward layer."""
-    max_positions: int = 1024
-    """Size of a learned position table."""
-    relative_clip: int = 16
-    """Distance beyond which relative positions are alike."""
+    kind: Literal["transformer"] = "transformer"  # Which model.
+    width: int = 256  # Width of the embeddings and of every layer.
+    ffn: int = 1024  # Inner width of the feed-forward layer.
+    heads: int = 4  # Attention heads; they divide the width.
+    encoder_layers: int = 3  # Blocks of the encoder.
+    decoder_layers: int = 3  # Blocks of the decoder.
+    position: PositionName = "sinusoidal"  # How order is told.
+    score: ScoreName = "scaled_dot"  # How a query is compared with a key.
+    norm: Literal["layer", "rms", "none"] = "layer"  # Which normalisation.
+    placement: Literal["pre", "post"] = "pre"  # Normalise before each part, or after its residual sum.
+    activation: Literal["relu", "gelu", "geglu", "swiglu"] = "relu"  # Of the feed-forward layer; the last two are gated.
+    residual: bool = True  # Add each part's input to its output. Off: to see what residuals are for.
+    feedforward: bool = True  # Have feed-forward layers. Off: attention only.
+    tie: Literal["none", "target", "all"] = "all"  # shared weights: target input and output; all: the source too
+    bias: bool = True  # Biases in the projections of attention.
+    dropout: float = 0.1  # On embeddings and on what each part adds.
+    attention_dropout: float = 0.0  # On attention weights.
+    activation_dropout: float = 0.0  # Inside the feed-forward layer.
+    max_positions: int = 1024  # Size of a learned position table.
+    relative_clip: int = 16  # Distance beyond which relative positions are alike.
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -125,32 +88,19 @@ class TransformerConfig:
 class RNNConfig:
     """Recurrent encoder-decoder, with attention before the cell (Bahdanau et al. 2015), after it (Luong et al. 2015) or none."""
 
-    kind: Literal["rnn"] = "rnn"
-    """Which model."""
-    cell: Literal["rnn", "gru", "lstm"] = "lstm"
-    """Which recurrence."""
-    width: int = 256
-    """Width of the decoder's state."""
-    embedding: int = 256
-    """Width of the embeddings."""
-    encoder_layers: int = 1
-    """Layers of the encoder."""
-    decoder_layers: int = 1
-    """Layers of the decoder."""
-    bidirectional: bool = True
-    """Read the source from both ends."""
-    attention: Literal["before", "after", "none"] = "after"
-    """Look at the source before the cell, after it, or only through the final state."""
-    score: ScoreName = "multiplicative"
-    """How the decoder's state is compared with the encoder's states."""
-    score_width: int = 0
-    """Inner width of the additive score. 0: the decoder's width."""
-    tie: Literal["none", "target", "all"] = "none"
-    """Which embeddings share weights (the output layer only if embedding = width)."""
-    dropout: float = 0.2
-    """On embeddings, between layers and before the output."""
-    fast: bool = True
-    """torch's cells. Off: the readable ones, equal and slower."""
+    kind: Literal["rnn"] = "rnn"  # Which model.
+    cell: Literal["rnn", "gru", "lstm"] = "lstm"  # Which recurrence.
+    width: int = 256  # Width of the decoder's state.
+    embedding: int = 256  # Width of the embeddings.
+    encoder_layers: int = 1  # Layers of the encoder.
+    decoder_layers: int = 1  # Layers of the decoder.
+    bidirectional: bool = True  # Read the source from both ends.
+    attention: Literal["before", "after", "none"] = "after"  # look at the source before the cell, after it, or not
+    score: ScoreName = "multiplicative"  # How the decoder's state is compared with the encoder's states.
+    score_width: int = 0  # Inner width of the additive score. 0: the decoder's width.
+    tie: Literal["none", "target", "all"] = "none"  # Which embeddings share weights (the output layer only if embedding = width).
+    dropout: float = 0.2  # On embeddings, between layers and before the output.
+    fast: bool = True  # torch's cells. Off: the readable ones, equal and slower.
 
     def __post_init__(self) -> None:
         if self.tie != "none" and self.embedding != self.width:
@@ -164,78 +114,45 @@ ModelConfig = TransformerConfig | RNNConfig
 class TrainConfig:
     """How weights are learned."""
 
-    epochs: float = 0
-    """Passes over the data. 0: use steps."""
-    steps: int = 10000
-    """Updates, where epochs is 0."""
-    minutes: float = 0
-    """Stop after this much training time, if it comes first. 0: no limit."""
-    seed: int = 1
-    """Seed of weights, order and dropout."""
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    """Which optimiser."""
-    rate: float = 1e-3
-    """Highest learning rate."""
-    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = "inverse_sqrt"
-    """How the rate falls after warm-up; cosine and linear reach zero at the last step."""
-    warmup: int = 400
-    """Steps over which the rate rises from zero."""
-    betas: tuple[float, float] = (0.9, 0.98)
-    """Of Adam."""
-    weight_decay: float = 0.0
-    """Of AdamW, on matrices only."""
-    clip: float = 1.0
-    """Largest global norm of the gradient. 0: no clipping."""
-    smoothing: float = 0.1
-    """Label smoothing."""
-    accumulate: int = 1
-    """Batches per update."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the matrix products; auto: bf16 on a GPU that has it, else fp32."""
-    device: str = "auto"
-    """cpu, cuda or auto."""
-    threads: int = 0
-    """CPU threads. 0: as many as torch would use; the number is then written here, since results depend on it."""
-    evaluate_every: int = 500
-    """Steps between looks at the dev data."""
-    save_every: int = 500
-    """Steps between checkpoints."""
-    log_every: int = 50
-    """Steps between lines of the log."""
-    patience: int = 0
-    """Stop after this many looks at the dev data without a better loss. 0: never."""
-    keep: int = 3
-    """Checkpoints kept, besides the best."""
-    average: int = 0
-    """Average the weights of the last so many checkpoints at the end, and use them if dev loss agrees. 0: do not."""
-    metric: Literal["loss", "accuracy", "exact_match", "bleu"] = "loss"
-    """What the best checkpoint is best in, on dev. The last two decode dev at every look."""
-    start_from: str = ""
-    """A run whose weights and tokenizer training starts from (fine-tuning)."""
-    tensorboard: Literal["auto", "on", "off"] = "auto"
-    """Write TensorBoard events beside the log; auto: if TensorBoard is installed."""
+    epochs: float = 0  # Passes over the data. 0: use steps.
+    steps: int = 10000  # Updates, where epochs is 0.
+    minutes: float = 0  # Stop after this much training time, if it comes first. 0: no limit.
+    seed: int = 1  # Seed of weights, order and dropout.
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"  # Which optimiser.
+    rate: float = 1e-3  # Highest learning rate.
+    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = "inverse_sqrt"  # after warm-up
+    warmup: int = 400  # Steps over which the rate rises from zero.
+    betas: tuple[float, float] = (0.9, 0.98)  # Of Adam.
+    weight_decay: float = 0.0  # Of AdamW, on matrices only.
+    clip: float = 1.0  # Largest global norm of the gradient. 0: no clipping.
+    smoothing: float = 0.1  # Label smoothing.
+    accumulate: int = 1  # Batches per update.
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU that has it, else fp32
+    device: str = "auto"  # cpu, cuda or auto.
+    threads: int = 0  # CPU threads. 0: as many as torch would use; the number is then written here, since results depend on it.
+    evaluate_every: int = 500  # Steps between looks at the dev data.
+    save_every: int = 500  # Steps between checkpoints.
+    log_every: int = 50  # Steps between lines of the log.
+    patience: int = 0  # Stop after this many looks at the dev data without a better loss. 0: never.
+    keep: int = 3  # Checkpoints kept, besides the best.
+    average: int = 0  # use the mean of the last so many checkpoints, if dev agrees. 0: do not
+    metric: Literal["loss", "accuracy", "exact_match", "bleu"] = "loss"  # of the best checkpoint, on dev
+    start_from: str = ""  # A run whose weights and tokenizer training starts from (fine-tuning).
+    tensorboard: Literal["auto", "on", "off"] = "auto"  # event files; auto: if it is installed
 
 
 @dataclass(frozen=True)
 class SearchConfig:
     """How an answer is found."""
 
-    width: int = 5
-    """Beam width; 1 is greedy."""
-    length_penalty: float = 1.0
-    """A finished hypothesis is ranked by log-probability / length^this."""
-    patience: float = 1.0
-    """Stop at width × this finished hypotheses."""
-    limit_ratio: float = 2.0
-    """Longest answer, in source tokens × this + limit_extra."""
-    limit_extra: int = 20
-    """See limit_ratio."""
-    minimum: int = 0
-    """Shortest answer, in tokens."""
-    no_repeat: int = 0
-    """No n-gram of this size twice. 0: allowed."""
-    batch_tokens: int = 4096
-    """Source tokens decoded together."""
+    width: int = 5  # Beam width; 1 is greedy.
+    length_penalty: float = 1.0  # A finished hypothesis is ranked by log-probability / length^this.
+    patience: float = 1.0  # Stop at width × this finished hypotheses.
+    limit_ratio: float = 2.0  # Longest answer, in source tokens × this + limit_extra.
+    limit_extra: int = 20  # See limit_ratio.
+    minimum: int = 0  # Shortest answer, in tokens.
+    no_repeat: int = 0  # No n-gram of this size twice. 0: allowed.
+    batch_tokens: int = 4096  # Source tokens decoded together.
 
 
 @dataclass(frozen=True)

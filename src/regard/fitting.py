@@ -25,7 +25,7 @@ from regard.reporter import Reporter
 from regard.run import Run, set_weights
 from regard.scoring import bleu, exact_match
 from regard.training.checkpoint import average_checkpoints, load_checkpoint, point_best, save_checkpoint, save_weights
-from regard.training.trainer import Progress, Trainer
+from regard.training.trainer import Trainer
 from regard.translator import Translator, load
 
 
@@ -37,60 +37,43 @@ class Interrupted(Exception):
         self.code = 128 + signal_number
 
 
-def fit(run: Run, *, parts: Parts = None, reporter: Reporter | None = None) -> Run:
-    """Train a prepared run to its end, from wherever it stands."""
-    c, reporter = run.config.train, reporter or Reporter()
-    device = pick_device(c.device)
-    torch.set_num_threads(c.threads)
+def fit(run: Run, *, parts: Parts = None, reporter: Reporter | None = None, longer: bool = False) -> Run:
+    """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an end before."""
+    reporter = reporter or Reporter()
+    torch.set_num_threads(run.config.train.threads)
     with run.locked():
         run.sweep()
-        trainer = _trainer(run, parts, device)
+        trainer = _trainer(run, parts, pick_device(run.config.train.device))
+        p = trainer.progress
         if load_checkpoint(run, trainer, reporter.warn):
-            trainer.progress.finished = trainer.progress.step >= trainer.steps
-            reporter.say(f"going on from step {trainer.progress.step:,} of {trainer.steps:,}")
-        validate = _validator(run, trainer, device)
-        board = _tensorboard(run)
+            p = trainer.progress
+            p.finished = p.finished and not longer
+            reporter.say(f"going on from step {p.step:,} of {trainer.steps:,}")
+        validate = _validator(run, trainer.device)
+        board, notes = _tensorboard(run), {"train": "", "dev": ""}
 
         def log(kind: str, **values: Any) -> None:
             run.log(kind, **values)
-            for name, value in values.items():
-                if board is not None and name != "step":
-                    board.add_scalar(f"{kind}/{name}", value, values["step"])
+            speed = f"  {values['tokens_per_second']:,.0f} tokens/s" if kind == "train" else ""
+            notes[kind] = f"{kind} loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}{speed}"
+            for name, value in values.items() if board else ():
+                board.add_scalar(f"{kind}/{name}", value, values["step"])
 
-        with reporter.bar(trainer.steps, trainer.progress.step) as bar, _asked_to_stop() as asked:
-            note = _Note(trainer.c.log_every)
+        with reporter.bar(trainer.steps, p.step) as bar, _asked_to_stop() as asked:
             trainer.fit(
                 validate=validate,
                 save=lambda: save_checkpoint(run, trainer),
-                log=lambda kind, **values: log(kind, **note.keep(kind, values)),
-                tick=lambda progress: bar.to(progress.step, note.text(progress)),
+                log=log,
+                tick=lambda progress: bar(progress.step, "  ".join(notes.values())),
                 stop=lambda: bool(asked),
             )
-        curves({run.path.name: run.records()}, run.path / "curves.png")
-        if asked and not trainer.progress.finished:
+        if any(record["kind"] in ("train", "dev") for record in run.records()):
+            curves({run.path.name: run.records()}, run.path / "curves.png")
+        if asked and not p.finished:
             raise Interrupted(run, asked[0])
         _average(run, trainer, validate, reporter)
-        _finish(run, trainer, device)
+        _finish(run, trainer.device)
     return run
-
-
-class _Note:
-    """The figures beside the bar: loss, accuracy, speed, and the last look at dev."""
-
-    def __init__(self, every: int) -> None:
-        self.train, self.dev = "", ""
-
-    def keep(self, kind: str, values: dict[str, Any]) -> dict[str, Any]:
-        if kind == "train":
-            self.train = (
-                f"loss {values['loss']:.3f}  accuracy {values['accuracy']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"
-            )
-        elif kind == "dev":
-            self.dev = f"  dev loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}"
-        return values
-
-    def text(self, progress: Progress) -> str:
-        return self.train + self.dev
 
 
 def _trainer(run: Run, parts: Parts, device: torch.device) -> Trainer:
@@ -98,8 +81,8 @@ def _trainer(run: Run, parts: Parts, device: torch.device) -> Trainer:
     corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != c.data.digest:
         raise UserError(f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)")
-    by_sentences = {"sentences": c.data.batch_sentences} if c.data.batch_sentences else {"tokens": c.data.batch_tokens}
-    batches = Batches(corpus, seed=c.train.seed, **by_sentences)
+    sentences = c.data.batch_sentences or None
+    batches = Batches(corpus, seed=c.train.seed, sentences=sentences, tokens=None if sentences else c.data.batch_tokens)
     steps = c.train.steps
     if c.train.epochs:
         steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate))
@@ -111,7 +94,7 @@ def _trainer(run: Run, parts: Parts, device: torch.device) -> Trainer:
     return Trainer(model.to(device), batches, c.train, steps=steps, device=device)
 
 
-def _validator(run: Run, trainer: Trainer, device: torch.device) -> Callable[[Seq2Seq], Mapping[str, float]] | None:
+def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[str, float]] | None:
     """A look at the dev data: loss and accuracy of every token, and for train.metric=exact_match or bleu decoded answers."""
     if not (run.path / "data" / "dev").exists():
         return None
@@ -160,7 +143,7 @@ def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter) -> N
         reporter.say(f"the average of the last {trainer.c.average} checkpoints is better: dev loss {found['loss']:.4f}")
 
 
-def _finish(run: Run, trainer: Trainer, device: torch.device) -> None:
+def _finish(run: Run, device: torch.device) -> None:
     """Samples and card."""
     if (run.path / "data" / "dev").exists():
         pairs = _texts(run, Corpus.open(run.path / "data" / "dev"), 20)

@@ -62,8 +62,9 @@ def prepare(
         for reason in reasons:
             reporter.say(reason)
     c = _decide(settings.build(given))
+    for left in folder.parent.glob(f".{folder.name}.*.tmp"):  # by a process that was killed while it prepared this run
+        shutil.rmtree(left, ignore_errors=True)
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
         source, target = (old.source, old.target) if old is not None else _tokenizers(c, splits)

@@ -81,7 +81,7 @@ def _resume(folder: Path, overrides: Settings | Mapping[str, Any], parts: Any, r
     if overrides:
         run.config = settings.build(settings.merge(settings.to_settings(run.config), overrides))
         run.log("settings", **overrides)
-    return fit(run, parts=parts, reporter=reporter)
+    return fit(run, parts=parts, reporter=reporter, longer=bool(overrides))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ def evaluate(
     against: str | Path | Run | None = None,
     device: str = "cpu",
 ) -> Evaluation:
-    """Judge a run on a split of its own data, or on `data` (a file: all of it). Every distinct source once, against all its references."""
+    """Judge a run on a split of its own data, or on `data` (a file: all of it); each source once, against all references."""
     run = run if isinstance(run, Run) else Run.open(run)
     pairs = grouped(_judged(run, data, split))
     translator = load(run, beam=beam, device=device)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
 
 class Reporter:
-    """Says things on one stream. `quiet` says only warnings."""
+    """Says things on one stream, standard error by default. `quiet` says only warnings."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         from rich.console import Console
@@ -19,69 +19,36 @@ class Reporter:
         self.quiet = quiet
 
     def say(self, text: str) -> None:
-        """A line for the person."""
         if not self.quiet:
             self.console.print(text, markup=False)
 
     def warn(self, text: str) -> None:
-        """A line that must be seen."""
         self.console.print(f"warning: {text}", markup=False, style="yellow")
 
     @contextmanager
-    def bar(self, total: int, start: int = 0) -> Iterator[Bar]:
-        """A progress bar over `total` steps."""
+    def bar(self, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
+        """A function to call with the steps done and a few figures."""
         if self.quiet:
-            yield Bar(total, start)
+            yield lambda done, note: None
         elif self.console.is_terminal:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            columns = (
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(),
-            )
-            with Progress(*columns, console=self.console, transient=False) as progress:
-                yield _Rich(total, start, progress)
+            note = TextColumn("{task.fields[note]}")
+            with Progress(BarColumn(24), MofNCompleteColumn(), note, TimeRemainingColumn(), console=self.console) as progress:
+                task = progress.add_task("", total=total, completed=start, note="")
+                yield lambda done, note: progress.update(task, completed=done, note=note)
         else:
-            yield _Lines(total, start, self)
+            yield self._lines(total, start)
 
+    def _lines(self, total: int, start: int) -> Callable[[int, str], None]:
+        """A line every ten seconds, and the last one."""
+        began = last = time.monotonic()
 
-class Bar:
-    """Counts, and shows nothing."""
+        def line(done: int, note: str) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= 10 or done >= total:
+                last, left = now, (now - began) / max(1, done - start) * (total - done)
+                self.say(f"{done}/{total}  {note}  {int(left // 60)}:{int(left % 60):02d} left")
 
-    def __init__(self, total: int, start: int) -> None:
-        self.total, self.start = total, start
-
-    def to(self, done: int, note: str) -> None:
-        """`done` steps are behind us; note: a few figures."""
-
-
-class _Rich(Bar):
-    def __init__(self, total: int, start: int, progress: object) -> None:
-        from rich.progress import Progress
-
-        super().__init__(total, start)
-        assert isinstance(progress, Progress)
-        self.progress = progress
-        self.task = progress.add_task("", total=total, completed=start, note="")
-
-    def to(self, done: int, note: str) -> None:
-        self.progress.update(self.task, completed=done, note=note)
-
-
-class _Lines(Bar):
-    """A line every ten seconds, and the last one."""
-
-    def __init__(self, total: int, start: int, reporter: Reporter) -> None:
-        super().__init__(total, start)
-        self.reporter = reporter
-        self.began = self.last = time.monotonic()
-
-    def to(self, done: int, note: str) -> None:
-        now = time.monotonic()
-        if now - self.last < 10 and done < self.total:
-            return
-        self.last = now
-        left = (now - self.began) / max(1, done - self.start) * (self.total - done)
-        self.reporter.say(f"{done}/{self.total}  {note}  {int(left // 60)}:{int(left % 60):02d} left")
+        return line

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,15 +104,9 @@ class Translator:
         return results[0] if isinstance(text, str) else results
 
     def translate(
-        self,
-        texts: Iterable[str],
-        *,
-        n_best: int = 1,
-        prefix: str = "",
-        sampling: Sampling | None = None,
-        window: int = 512,
+        self, texts: Iterable[str], *, n_best: int = 1, prefix: str = "", sampling: Sampling | None = None, window: int = 512
     ) -> Iterator[Result]:
-        """Answers in the order of the texts, in constant memory: `window` texts are read, sorted by length and decoded at a time."""
+        """Answers in the order of the texts, in constant memory: `window` texts at a time are read, sorted and decoded."""
         stream, number = iter(texts), 0
         while chunk := list(islice(stream, window)):
             ids = [[*row, EOS] for row in self.source.encode_batch(chunk)]
@@ -137,12 +132,7 @@ class Translator:
 
     @torch.inference_mode()
     def _decode(
-        self,
-        sources: list[list[int]],
-        seeds: list[int],
-        n_best: int,
-        prefix: str,
-        sampling: Sampling | None,
+        self, sources: list[list[int]], seeds: list[int], n_best: int, prefix: str, sampling: Sampling | None
     ) -> list[list[Hypothesis]]:
         c, device, batch = self.search, self.device, len(sources)
         made = collate([(row, [BOS, EOS]) for row in sources])
@@ -151,7 +141,7 @@ class Translator:
         forced = self.target.encode(prefix) if prefix else []
         constraints = Constraints(prefix=[forced] * batch if forced else None, no_repeat=c.no_repeat)
         limit = [int(len(row) * c.limit_ratio) + c.limit_extra for row in sources]
-        shared = {"batch": batch, "limit": limit, "minimum": c.minimum, "constraints": constraints}
+        shared: dict[str, Any] = {"batch": batch, "limit": limit, "minimum": c.minimum, "constraints": constraints}
         shared |= {"suppress": self.suppress, "device": device}
         if sampling is not None:
             own = [zlib.crc32(f"{sampling.seed} {s}".encode()) for s in seeds]

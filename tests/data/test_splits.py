@@ -106,11 +106,7 @@ def test_a_folder_of_aligned_files(tmp_path: Path) -> None:
             (tmp_path / f"{part}.{language}").write_text(f"{letter} {language}\n")
     splits = open_data(str(tmp_path), source="de", target="en")
     train, dev, test = parts(splits)
-    assert (train, dev, test) == (
-        [Pair("a de", ("a en",), 1)],
-        [Pair("b de", ("b en",), 1)],
-        [Pair("c de", ("c en",), 1)],
-    )
+    assert (train, dev, test) == ([Pair("a de", ("a en",), 1)], [Pair("b de", ("b en",), 1)], [Pair("c de", ("c en",), 1)])
     assert "test_1.lc is used for test, not test_2.lc" in splits.notes[0]
     with pytest.raises(UserError, match=r"say which of de, en, fr to use"):
         open_data(str(tmp_path))

@@ -142,12 +142,7 @@ def test_one_run_is_dashed_in_training_and_solid_on_dev(tmp_path: Path) -> None:
     left, right = figure.axes
     assert len(lines(left, "--")) == len(lines(left, "-")) == 1
     assert len(lines(right, "-")) == 3  # accuracy, exact match, BLEU
-    assert {t.get_text() for t in figure.legends[0].get_texts()} == {
-        "train",
-        "dev",
-        "dev exact match",
-        "dev BLEU / 100",
-    }
+    assert {t.get_text() for t in figure.legends[0].get_texts()} == {"train", "dev", "dev exact match", "dev BLEU / 100"}
     best = min(r["loss"] for r in records if r["kind"] == "dev")
     assert [line.get_ydata()[0] for line in left.get_lines() if line.get_marker() == "*"] == [best]
     assert f"{best:.4g}" in left.get_title()

@@ -67,9 +67,7 @@ def test_the_page_needs_nothing_from_outside() -> None:
 
 def test_write_page(tmp_path: Path) -> None:
     place = write_page(tmp_path / "new" / "page.html", SOURCE, TARGET, BLOCKS, title="T", text_in="a", text_out="b")
-    assert place.read_text(encoding="utf-8") == attention_page(
-        SOURCE, TARGET, BLOCKS, title="T", text_in="a", text_out="b"
-    )
+    assert place.read_text(encoding="utf-8") == attention_page(SOURCE, TARGET, BLOCKS, title="T", text_in="a", text_out="b")
     with pytest.raises(UserError, match=r"\.html"):
         write_page(tmp_path / "page.png", SOURCE, TARGET, BLOCKS)
 

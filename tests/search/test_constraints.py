@@ -52,9 +52,7 @@ def test_constraints_hold(table, seed, prefix, no_repeat, forbid, minimum):
                 assert one.logprobs[:length] == [0.0] * min(length, limit[sentence])
                 assert not forbid & set(one.tokens[length:])
                 # the prefix wins over the ban on repetition; what follows it repeats nothing
-                assert all(
-                    holds_no_repeat(one.tokens, no_repeat, end) for end in range(length + 1, len(one.tokens) + 1)
-                )
+                assert all(holds_no_repeat(one.tokens, no_repeat, end) for end in range(length + 1, len(one.tokens) + 1))
                 assert not one.finished or len(one.tokens) >= minimum
 
 
@@ -119,6 +117,7 @@ def test_what_a_caller_can_put_right(table):
     with pytest.raises(UserError, match="n-gram"):
         Constraints(no_repeat=-1)
     model = table.random(0)
-    for constraints in (Constraints([[3]]), Constraints([[99]] * 4), Constraints(forbid=[-5])):
-        with pytest.raises(UserError):
-            model.run(greedy, limit=[3] * 4, constraints=constraints)
+    with pytest.raises(UserError, match="got 1 prefixes"):
+        model.run(greedy, limit=[3] * 4, constraints=Constraints([[3]]))
+    with pytest.raises(TypeError, match="limits"):
+        model.run(beam, width=2, limits=[3] * 4)

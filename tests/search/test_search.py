@@ -33,11 +33,7 @@ def flat(result: list[Any]) -> list[Hypothesis]:
 
 
 def close(one: Hypothesis, other: Hypothesis) -> bool:
-    return (
-        one.tokens == other.tokens
-        and one.finished == other.finished
-        and math.isclose(one.score, other.score, abs_tol=1e-5)
-    )
+    return one.tokens == other.tokens and one.finished == other.finished and math.isclose(one.score, other.score, abs_tol=1e-5)
 
 
 # ---- beam ----
@@ -115,12 +111,7 @@ def slow_beam(model, sentence: int, limit: int, K: int, n_best: int, alpha: floa
 
 @quick
 @given(
-    SEEDS,
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.sampled_from([0.0, 0.6, 1.0]),
-    st.sampled_from([1.0, 1.5]),
-    st.integers(0, 2),
+    SEEDS, st.integers(1, 4), st.integers(1, 4), st.sampled_from([0.0, 0.6, 1.0]), st.sampled_from([1.0, 1.5]), st.integers(0, 2)
 )
 def test_beam_equals_the_walk_of_ctranslate2(table, seed, width, n_best, alpha, patience, minimum):
     model, limit, n_best = table.random(seed, vocabulary=9), [6, 3, 8, 1], min(n_best, width)
@@ -283,19 +274,32 @@ def test_what_a_caller_can_put_right(table):
     for search, wrong in [
         (greedy, {"limit": [0]}),
         (greedy, {"limit": [3, 3]}),
-        (greedy, {"limit": [3], "suppress": torch.ones(5, dtype=torch.bool)}),
         (beam, {"limit": [3], "width": 2, "n_best": 3}),
         (beam, {"limit": [3], "width": 0}),
-        (sample, {"limit": [3], "seeds": []}),
         (sample, {"limit": [3], "seeds": [1], "temperature": 0.0}),
         (sample, {"limit": [3], "seeds": [1], "top_p": 0.0}),
     ]:
         with pytest.raises(UserError):
             model.run(search, **wrong)
-    broken = table(torch.full((2, 97, 7), torch.nan))
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("share", [slice(None), slice(4, 5)])
+def test_broken_logits_are_refused(table, number, share):
+    logits = torch.zeros(2, 97, 7)
+    logits[1, :, share] = number
     for search, more in every_search([0, 1], limit=[3, 3]):
         with pytest.raises(UserError, match="NaN"):
-            broken.run(search, **more)
+            table(logits).run(search, **more)
+
+
+def test_inference_mode_changes_nothing(table):
+    model = table.random(5)
+    constraints = Constraints([[3], [], [4, 5], []], no_repeat=2, forbid=[6])
+    for search, more in every_search([0, 1, 2, 3], limit=[3, 9, 6, 12], minimum=2, constraints=constraints):
+        outside = model.run(search, **more)
+        with torch.inference_mode():
+            assert model.run(search, **more) == outside
 
 
 def test_an_empty_batch(table):

@@ -1,57 +1,54 @@
 """What a user calls data, found and dealt out to training, dev and test so that nothing leaks."""
 
 import os
-import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from glob import escape as glob_escape
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UserError
-from ..text import normalise
-from .pairs import Pair, Skipped, stable_hash
-from .readers import SUFFIXES, aligned, plain_name, read
-from .tasks import TASKS, Task, nearest, whole_number
+from regard.data.pairs import Pair, Skipped, stable_hash
+from regard.data.readers import SUFFIXES, aligned, plain_name, read
+from regard.data.tasks import TASKS, Task, nearest, whole_number
+from regard.errors import UserError
+from regard.text.vocabulary import normalise
 
+Options = Mapping[str, str | int]  # a task's own, and its counts train, dev and test
+Items = Iterable[tuple[str, str | Sequence[str]]]
 Codes = npt.NDArray[np.uint8]
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)
-_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}
+_NAMES = {"train": ("train*",), "dev": ("dev*", "val*"), "test": ("test*",)}  # the files of a folder
 
 
+@dataclass(frozen=True)
 class Stream:
     """Pairs that are read anew by every loop over them, so that no corpus need fit in memory."""
 
-    def __init__(self, read: Callable[[], Iterator[Pair]], codes: Codes | None = None, code: int = _TRAIN) -> None:
-        self._read = read
-        self._codes = codes
-        self._code = code
-        self._count: int | None = None if codes is None else int((codes == code).sum())
+    read: Callable[[], Iterable[Pair]]
+    codes: Codes | None = None  # the split of each pair that is read; None: all are ours
+    code: int = _TRAIN
 
     def __iter__(self) -> Iterator[Pair]:
-        if self._codes is None:
-            return self._read()
-        return (pair for pair, code in zip(self._read(), self._codes, strict=True) if code == self._code)
-
-    def count(self) -> int:
-        """How many pairs; the first time this may read them all."""
-        if self._count is None:
-            self._count = sum(1 for _ in self)
-        return self._count
+        if self.codes is None:
+            yield from self.read()
+            return
+        for pair, code in zip_longest(self.read(), self.codes):
+            if pair is None or code is None:
+                raise UserError("the data changed between two readings: begin again, and leave the files alone meanwhile")
+            if code == self.code:
+                yield pair
 
 
 @dataclass
 class Splits:
-    """The parts of a data set, None where there is none, and what should be said about it.
-
-    `skipped` fills while the streams are read: it is complete once each of them has been.
-    """
+    """The parts of a data set, None where there is none. `skipped` is complete once every stream has been read."""
 
     name: str
-    kind: str  # task, file, folder, corpus or iterable
     train: Stream
     dev: Stream | None = None
     test: Stream | None = None
@@ -61,253 +58,162 @@ class Splits:
 
     def split(self, name: str) -> Stream:
         found = {"train": self.train, "dev": self.dev, "test": self.test, "long": self.long}
-        stream = found.get(name)
-        if stream is None:
-            there = ", ".join(key for key, value in found.items() if value is not None)
-            raise UserError(f"{self.name} has no split {name!r}; it has {there}")
+        if (stream := found.get(name)) is None:
+            raise UserError(f"{self.name} has no split {name!r}; it has {', '.join(key for key in found if found[key])}")
         return stream
 
 
-@dataclass(frozen=True)
-class _Wish:
-    """How pairs are to be dealt out."""
+class Deal(TypedDict, total=False):
+    """How pairs are dealt out."""
 
-    limit: int | None
-    group: str
-    dev: int | None
+    limit: int | None  # at most so many training pairs, drawn evenly over the file
+    group: str  # what never spans two splits: equal sources ("source"), or whatever shares a source or a target ("pair")
+    dev: int | None  # so many pairs; None: a twentieth, at most 2,000
     test: int | None
-    seed: int
-
-    def __post_init__(self) -> None:
-        if self.group not in ("source", "pair"):
-            raise UserError(f"data.group={self.group}: say source or pair")
-        for name in ("limit", "dev", "test"):
-            if (value := getattr(self, name)) is not None and value < (name == "limit"):
-                raise UserError(f"data.{name}={value}: too few")
+    seed: int | None
 
 
 def open_data(
-    spec: str,
-    *,
-    source: str | None = None,
-    target: str | None = None,
-    limit: int | None = None,
-    group: str = "source",
-    dev: int | None = None,
-    test: int | None = None,
-    seed: int | None = None,
-    options: Mapping[str, str | int] | None = None,
+    spec: str, *, source: str | None = None, target: str | None = None, options: Options | None = None, **deal: Unpack[Deal]
 ) -> Splits:
-    """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA.
-
-    limit: at most so many training pairs, drawn evenly over the file. group: what never spans two splits, equal sources
-    ("source") or whatever shares a source or a target ("pair"). options: a task's own, and its counts train, dev, test.
-    """
-    wish = _Wish(limit, group, dev, test, seed or 0)
+    """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA."""
+    skipped, notes = Skipped(), list[str]()
     if spec in TASKS:
-        return _task(TASKS[spec], wish, seed, dict(options or {}))
-    if options:
+        found = _generated(TASKS[spec], dict(options or {}), deal)
+    elif options:
         raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
-    home = os.environ.get("REGARD_DATA")
-    places = {Path(spec): ""} | ({Path(home) / spec: "corpus"} if home else {})
-    try:
-        for path, kind in places.items():
-            if path.is_dir():
-                return _folder(path, "", spec, kind or "folder", source, target, wish)
-            if path.exists() or (source and target and aligned(path, source, target)):
-                return _file(path, spec, kind or "file", source, target, wish)
-            if path.parent.is_dir() and any(path.parent.glob(f"{glob_escape(path.name)}-train*")):
-                return _folder(path.parent, f"{path.name}-", spec, kind or "folder", source, target, wish)
-    except OSError as error:  # a name too long, a folder that may not be read
-        raise UserError(f"{spec}: cannot be read ({error.strerror})") from error
-    raise UserError(_unknown(spec, home))
+    else:
+        files = _files(spec, source, target, notes)
+        found = {part: Stream(partial(read, file, source=source, target=target, skipped=skipped)) for part, file in files.items()}
+    for part, stream in found.items():
+        if next(iter(stream), None) is None:
+            raise UserError(f"{spec}: no usable pair for {part} (a line is source TAB target): {'; '.join(skipped.lines())}")
+    splits = Splits(spec, found["train"], found.get("dev"), found.get("test"), found.get("long"), skipped, notes)
+    return splits if spec in TASKS else _dealt(splits, deal)
 
 
-def _unknown(spec: str, home: str | None) -> str:
-    if os.sep in spec or plain_name(Path(spec)).endswith(SUFFIXES):
-        return f"{spec}: no such file or folder"
-    names = [*TASKS, *(path.name for path in sorted(Path(home).glob("*/")))] if home and Path(home).is_dir() else [*TASKS]
-    where = "" if home else " (named corpora are looked for below $REGARD_DATA, which is not set)"
-    return f"no data {spec!r}: a task, a file, a folder with train files, or a named corpus{where}{nearest(spec, names)}"
-
-
-def from_iterable(
-    data: Iterable[tuple[str, str | Sequence[str]]],
-    *,
-    limit: int | None = None,
-    group: str = "source",
-    dev: int | None = None,
-    test: int | None = None,
-    seed: int = 0,
-    name: str = "pairs",
-) -> Splits:
+def from_iterable(data: Items, **deal: Unpack[Deal]) -> Splits:
     """Splits of any (source, target or targets); an iterator, which can be read but once, is kept in memory."""
-    again: Iterable[tuple[str, str | Sequence[str]]] = list(data) if iter(data) is data else data
-
-    def pairs() -> Iterator[Pair]:
-        for line, item in enumerate(again, 1):
-            try:
-                source, target = item
-                first, second, *more = map(normalise, (source, target) if isinstance(target, str) else (source, *target))
-            except (TypeError, ValueError, AttributeError):
-                raise UserError(f"{name} item {line}: a pair is (source, target) or (source, [targets])") from None
-            yield Pair(first, (second, *more), line)
-
-    return _dealt(Splits(name, "iterable", Stream(pairs)), _Wish(limit, group, dev, test, seed))
+    again: Items = list(data) if iter(data) is data else data
+    return _dealt(Splits("pairs", Stream(partial(_numbered, lambda: again))), deal)
 
 
-def _task(task: Task, wish: _Wish, seed: int | None, options: dict[str, str | int]) -> Splits:
-    counts = {name: whole_number(name, options.pop(name, getattr(task, name))) for name in ("train", "dev", "test")}
-    counts |= {name: value for name in ("dev", "test") if (value := getattr(wish, name)) is not None}
-    counts["train"] = min(counts["train"], wish.limit or counts["train"])
+def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
+    for line, item in enumerate(items(), 1):
+        try:
+            source, target = item
+            first, second, *more = map(normalise, (source, target) if isinstance(target, str) else (source, *target))
+        except (TypeError, ValueError, AttributeError):
+            raise UserError(f"item {line} of the pairs: a pair is (source, target) or (source, [targets])") from None
+        yield Pair(first, (second, *more), line)
+
+
+def _generated(task: Task, options: dict[str, str | int], deal: Deal) -> dict[str, Stream]:
+    counts = {part: whole_number(part, options.pop(part, getattr(task, part))) for part in ("train", "dev", "test")}
+    counts["train"] = min(counts["train"], deal.get("limit") or counts["train"])
+    counts |= {part: count for part, count in (("dev", deal.get("dev")), ("test", deal.get("test"))) if count is not None}
+    if counts["train"] < 1 or min(counts.values()) < 0:
+        raise UserError(f"{task.name} {counts}: nothing to train on, or less than nothing")
+    made = partial(task.pairs, seed=deal.get("seed"), options=options)
     counts["long"] = counts["test"]
-
-    def stream(split: str) -> Stream | None:
-        def pairs() -> Iterator[Pair]:
-            made = task.pairs(counts[split], seed, split=split, options=options)
-            return (Pair(source, (target,), line) for line, (source, target) in enumerate(made, 1))
-
-        if split not in task.splits or not counts[split]:
-            return None
-        next(pairs(), None)  # a wrong option speaks up now, not in the middle of something
-        return Stream(pairs)
-
-    train = stream("train")
-    if train is None:
-        raise UserError(f"{task.name} train={counts['train']}: nothing to train on")
-    return Splits(task.name, "task", train, stream("dev"), stream("test"), stream("long"))
+    return {part: Stream(partial(_numbered, partial(made, counts[part], split=part))) for part in task.splits if counts[part]}
 
 
-def _file(path: Path, name: str, kind: str, source: str | None, target: str | None, wish: _Wish) -> Splits:
-    splits = Splits(name, kind, Stream(lambda: iter(())))
-    splits.train = _stream(path, source, target, splits)
-    return _dealt(splits, wish)
+def _files(spec: str, source: str | None, target: str | None, notes: list[str]) -> dict[str, Path]:
+    """The file of each split, or of training alone. Aligned files go by the one of the source."""
+    home = os.environ.get("REGARD_DATA")
+    for path in (Path(spec), Path(home or "", spec)):
+        if os.path.isdir(path):
+            return _parts(path, source, target, notes)
+        if os.path.exists(path) or (source and target and aligned(path, source, target)):
+            return {"train": path}
+    names = [*TASKS, *(path.name for path in sorted(Path(home).glob("*/")))] if home else [*TASKS]
+    below = "below $REGARD_DATA" if home else "(they are looked for below $REGARD_DATA, which is not set)"
+    raise UserError(f"no data {spec!r}: no such task, file or folder, nor a named corpus {below}{nearest(spec, names)}")
 
 
-def _stream(path: Path, source: str | None, target: str | None, splits: Splits) -> Stream:
-    """A file's pairs, once it is sure that there is one."""
-    stream = Stream(lambda: read(path, source=source, target=target, skipped=splits.skipped))
-    if next(iter(stream), None) is None:
-        why = "; ".join(splits.skipped.lines()) or "it is empty"
-        raise UserError(f"{path}: no usable pair (a line is source TAB target): {why}")
-    return stream
+def _parts(folder: Path, source: str | None, target: str | None, notes: list[str]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for part, patterns in _NAMES.items():
+        ours = sorted(file for pattern in patterns for file in folder.glob(pattern))
+        found = [file for file in ours if source and target and plain_name(file).endswith(f".{source}")]
+        found = found or [file for file in ours if plain_name(file).endswith(SUFFIXES)]
+        others = ", ".join(file.name for file in found[1:])
+        if others and part == "train":
+            raise UserError(f"{folder}: several train files ({found[0].name}, {others}); give one of them")
+        if others:
+            notes.append(f"{folder}: {found[0].name} is used for {part}, not {others}")
+        if found:
+            files[part] = found[0]
+    if "train" not in files:
+        there = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
+        raise UserError(f"{folder} holds {there}: no train.tsv, nor train.en and train.de with data.source=en data.target=de")
+    return files
 
 
-def _folder(folder: Path, prefix: str, name: str, kind: str, source: str | None, target: str | None, wish: _Wish) -> Splits:
-    splits = Splits(name, kind, Stream(lambda: iter(())))
-    paths = {part: _part(folder, prefix, part, source, target, splits.notes) for part in _NAMES}
-    if paths["train"] is None:
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
-        raise UserError(f"{folder}: no train file such as train.tsv, or train.en and train.de; it holds {there}")
-    found = {part: _stream(path, source, target, splits) for part, path in paths.items() if path}
-    splits.train, splits.dev, splits.test = found["train"], found.get("dev"), found.get("test")
-    if splits.dev and wish.limit is None:
-        return splits
-    return _dealt(splits, wish)
-
-
-def _part(folder: Path, prefix: str, part: str, source: str | None, target: str | None, notes: list[str]) -> Path | None:
-    """The file of one part, for aligned files the name they share; train, train.lc.tok and test_2016 will all do."""
-    names = "|".join(_NAMES[part])
-    ours = re.compile(rf"{re.escape(prefix)}(?:{names})(?:[._-].*)?")
-    files = sorted(path for path in folder.iterdir() if path.is_file() and ours.fullmatch(path.name))
-    stems = {plain_name(path).removesuffix(f".{source}") for path in files if plain_name(path).endswith(f".{source}")}
-    both = [folder / stem for stem in sorted(stems) if source and target and aligned(folder / stem, source, target)]
-    found = both or [path for path in files if plain_name(path).endswith(SUFFIXES)]
-    if len(found) > 1 and part == "train":
-        raise UserError(f"{folder}: several train files ({', '.join(path.name for path in found)}); give one of them")
-    if len(found) > 1:
-        notes.append(f"{folder}: {found[0].name} is used for {part}, not {', '.join(path.name for path in found[1:])}")
-    if not found and files and not (source and target):
-        endings = ", ".join(sorted({plain_name(path).rsplit(".", 1)[-1] for path in files}))
-        raise UserError(f"{folder}: say which of {endings} to use, such as data.source=en data.target=de")
-    return found[0] if found else None
-
-
-def _dealt(splits: Splits, wish: _Wish) -> Splits:
+def _dealt(splits: Splits, deal: Deal) -> Splits:
     """Split off from the training pairs what is missing, and keep `limit` of them."""
-    whole = splits.train
-    dev, test = 0 if splits.dev else wish.dev, 0 if splits.dev or splits.test else wish.test
-    keys = np.zeros(whole.count(), np.uint64) if dev == test == 0 else _keys(whole, wish)
-    if not len(keys):
-        raise UserError(f"{splits.name}: no pairs")
-    codes = _deal(keys, dev, test, splits.name)
-    if wish.limit is not None:
-        _thin(codes, wish.limit, wish.seed)
-    splits.train = Stream(whole.__iter__, codes, _TRAIN)
-    if dev != 0:
-        splits.dev = Stream(whole.__iter__, codes, _DEV)
-        if not splits.dev.count():
-            splits.dev = splits.train
-            splits.notes.append(f"{splits.name}: too few pairs to hold any out, dev is the training pairs themselves")
-    if test != 0 and (codes == _TEST).any():
-        splits.test = Stream(whole.__iter__, codes, _TEST)
+    group, seed = deal.get("group", "source"), deal.get("seed") or 0
+    limit, dev, test = deal.get("limit"), deal.get("dev"), deal.get("test")
+    if group not in ("source", "pair") or limit == 0 or min(limit or 0, dev or 0, test or 0) < 0:
+        raise UserError(f"data: group={group} limit={limit} dev={dev} test={test}: group is source or pair, limit at least 1")
+    dev, test = 0 if splits.dev else dev, 0 if splits.dev or splits.test else test
+    if dev == test == 0 and limit is None:
+        return splits
+    keys = _groups(splits.train, group, seed)
+    if (dev or 0) + (test or 0) >= len(keys):
+        raise UserError(f"{splits.name}: of {len(keys):,} pairs dev={dev or 0} and test={test or 0} leave none for training")
+    codes = _deal(keys, dev, test)
+    _thin(codes, limit or len(codes), seed)
+    parts = {code: Stream(splits.train.read, codes, code) for code in np.unique(codes)}
+    splits.train, splits.dev, splits.test = parts[_TRAIN], parts.get(_DEV, splits.dev), parts.get(_TEST, splits.test)
+    if splits.dev is None and dev != 0:
+        splits.dev = splits.train
+        splits.notes.append(f"{splits.name}: too few pairs to hold any out, dev is the training pairs themselves")
     return splits
 
 
-def _keys(pairs: Iterable[Pair], wish: _Wish) -> npt.NDArray[np.uint64]:
-    """A number for each pair, equal for pairs that must stay together."""
-    sources, targets, owners = array("Q"), array("Q"), array("Q")
-    for i, pair in enumerate(pairs):
-        sources.append(stable_hash(pair.source, wish.seed))
-        if wish.group == "pair":
-            targets.extend(stable_hash(target) for target in pair.targets)
-            owners.extend([i] * len(pair.targets))
-    keys = np.frombuffer(sources, np.uint64) if sources else np.empty(0, np.uint64)
-    return keys if wish.group == "source" else _connected(keys, targets, owners)
+def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint64]:
+    """A random number for each pair, equal for pairs that must stay together."""
+    sources, parent = array("Q"), dict[int, int]()  # trees of hashed texts: one tree for all that must stay together
+
+    def root(text: int) -> int:
+        while (above := parent.get(text, text)) != text:
+            parent[text] = text = parent.get(above, above)
+        return text
+
+    for pair in pairs:
+        sources.append(stable_hash(pair.source, seed))
+        for target in pair.targets if group == "pair" else ():
+            parent[root(stable_hash(target, seed + 1))] = root(sources[-1])
+    return np.fromiter(map(root, sources), np.uint64, len(sources))
 
 
-def _connected(sources: npt.NDArray[np.uint64], targets: "array[int]", owners: "array[int]") -> npt.NDArray[np.uint64]:
-    """For each pair the source key of one member of its connected group (union-find over pairs)."""
-    parent = array("Q", range(len(sources)))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = i = parent[parent[i]]
-        return i
-
-    def unite(keys: npt.NDArray[np.uint64], pairs: npt.NDArray[np.uint64]) -> None:
-        order = np.argsort(keys, kind="stable")
-        equal = np.flatnonzero(keys[order][1:] == keys[order][:-1])
-        for i, j in zip(pairs[order[equal]], pairs[order[equal + 1]]):
-            a, b = root(int(i)), root(int(j))
-            parent[max(a, b)] = min(a, b)
-
-    unite(sources, np.arange(len(sources), dtype=np.uint64))
-    unite(np.frombuffer(targets, np.uint64), np.frombuffer(owners, np.uint64))
-    return sources[np.fromiter(map(root, range(len(sources))), np.int64, len(sources))]
-
-
-def _deal(keys: npt.NDArray[np.uint64], dev: int | None, test: int | None, name: str) -> Codes:
+def _deal(keys: npt.NDArray[np.uint64], dev: int | None, test: int | None) -> Codes:
     """The split of each pair: the groups with the smallest keys are dev, the next test. Training is never empty."""
     n = len(keys)
     usual = min(2_000, max(1, n // 20)) if n > 2 else 0
-    if (dev or 0) + (test or 0) >= n:
-        raise UserError(f"{name}: has {n:,} pairs; dev={dev} and test={test} leave none for training")
-    ranked = np.sort(keys)
-    codes = np.full(n, _TRAIN, np.uint8)
-    start = 0
+    _, member, sizes = np.unique(keys, return_inverse=True, return_counts=True)
+    ends, first = np.cumsum(sizes), 0
+    codes = np.full(len(sizes), _TRAIN, np.uint8)  # of each group
     for code, count in ((_DEV, usual if dev is None else dev), (_TEST, usual if test is None else test)):
-        end = min(start + count, n - 1)
-        cut = int(np.searchsorted(ranked, ranked[end], "left"))
-        if cut <= start < end:  # the first group alone is larger than what was asked for: take it, if most is left
-            cut = int(np.searchsorted(ranked, ranked[start], "right"))
-            cut = cut if cut <= start + max(1, n // 4) else start
-        if count and cut > start:
-            codes[(keys >= ranked[start]) & (keys <= ranked[cut - 1])] = code
-            start = cut
-    return codes
+        last = int(np.searchsorted(ends, ends[first] - sizes[first] + count, "right"))
+        if count and last == first and sizes[first] <= max(1, n // 4):
+            last += 1  # the first group alone is larger than what was asked for: take it, if most is left
+        last = min(last, len(sizes) - 1)
+        codes[first:last] = code
+        first = last
+    return codes[member]
 
 
 def _thin(codes: Codes, limit: int, seed: int) -> None:
     """Keep `limit` training pairs: one, by lot, from each of as many equal stretches of the file."""
     places = np.flatnonzero(codes == _TRAIN)
-    if limit >= len(places):
-        return
-    edges = np.arange(limit + 1) * len(places) // limit
-    lots = np.random.default_rng(seed).random(limit)
-    codes[places] = _UNUSED
-    codes[places[edges[:-1] + (lots * np.diff(edges)).astype(np.int64)]] = _TRAIN
+    if limit < len(places):
+        edges = np.arange(limit + 1) * len(places) // limit
+        lots = np.random.default_rng(seed).random(limit)
+        codes[places] = _UNUSED
+        codes[places[edges[:-1] + (lots * np.diff(edges)).astype(np.int64)]] = _TRAIN
 
 
 def grouped(pairs: Iterable[Pair]) -> list[Pair]:
@@ -320,38 +226,22 @@ def grouped(pairs: Iterable[Pair]) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Leaks:
-    """How far the splits are apart. Near: the same but for case, spaces and final punctuation."""
+    """How far the splits are apart."""
 
     duplicates: int  # training pairs that repeat an earlier one
     dev: int  # distinct dev sources that training has too
     test: int
-    near_dev: int
-    near_test: int
-
-    def lines(self) -> list[str]:
-        said = [f"{self.duplicates:,} training pairs repeat an earlier one"] if self.duplicates else []
-        for part, exact, near in (("dev", self.dev, self.near_dev), ("test", self.test, self.near_test)):
-            if near:
-                said.append(f"{near:,} {part} sources are in training too ({exact:,} of them to the letter)")
-        return said
 
 
 def leaks(splits: Splits) -> Leaks:
-    """Count what dev and test share with training, through hashes: 24 bytes a training pair."""
-    exact, near, whole = _hashes(splits.train)
-    counts = {}
-    for part, stream in (("dev", splits.dev), ("test", splits.test)):
-        found = _hashes(stream or ())
-        counts[part] = int(np.isin(np.unique(found[0]), exact).sum())
-        counts[f"near_{part}"] = int(np.isin(np.unique(found[1]), near).sum())
-    return Leaks(duplicates=len(whole) - len(np.unique(whole)), **counts)
+    """Count what dev and test share with training, through hashes: 16 bytes a training pair."""
+    sources, pairs = array("Q"), array("Q")
+    for pair in splits.train:
+        sources.append(stable_hash(pair.source))
+        pairs.extend(stable_hash(f"{pair.source}\t{target}") for target in pair.targets)
 
+    def shared(stream: Stream | None) -> int:
+        found = {stable_hash(pair.source) for pair in stream or ()}
+        return int(np.isin(np.fromiter(found, np.uint64), sources).sum())
 
-def _hashes(pairs: Iterable[Pair]) -> list[npt.NDArray[np.uint64]]:
-    """For every pair the hash of its source, of its source roughly, and of its source with each target."""
-    hashes = array("Q"), array("Q"), array("Q")
-    for pair in pairs:
-        hashes[0].append(stable_hash(pair.source))
-        hashes[1].append(stable_hash(" ".join(pair.source.casefold().split()).rstrip(" .!?…")))
-        hashes[2].extend(stable_hash(f"{pair.source}\t{target}") for target in pair.targets)
-    return [np.array(column, np.uint64) for column in hashes]
+    return Leaks(len(pairs) - len(np.unique(pairs)), shared(splits.dev), shared(splits.test))

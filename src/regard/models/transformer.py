@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +12,6 @@ from regard.config import TransformerConfig
 from regard.models.seq2seq import Decoder, Encoder, Memory
 from regard.nn import Attention, Embedding, FeedForward, KeyValue, Layout, Mask, Position, Residual, Score
 from regard.nn.layers import make_norm
-
-MakePosition = Callable[[int, int], Position]
 
 
 @dataclass(frozen=True)
@@ -30,32 +27,53 @@ class Parts:
         return kind(c.width, c.heads, max_positions=c.max_positions, clip=c.relative_clip)
 
 
-def _attention(c: TransformerConfig, parts: Parts, position: Position | None) -> Attention:
-    return Attention(c.width, heads=c.heads, score=parts.score, position=position, bias=c.bias, dropout=c.attention_dropout)
+class Block(nn.Module):
+    """Self-attention, attention to the source if this is a decoder's block, feed-forward."""
 
-
-def _residual(c: TransformerConfig) -> Residual:
-    return Residual(c.width, norm=c.norm, placement=c.placement, dropout=c.dropout, residual=c.residual)
-
-
-class EncoderBlock(nn.Module):
-    """Self-attention, then feed-forward."""
-
-    def __init__(self, c: TransformerConfig, parts: Parts) -> None:
+    def __init__(self, c: TransformerConfig, parts: Parts, *, crossing: bool) -> None:
         super().__init__()
-        self.attention = _attention(c, parts, parts.make_position(c, in_attention=True))
-        self.attention_residual = _residual(c)
+
+        def attention(position: Position | None) -> Attention:
+            dropout = c.attention_dropout
+            return Attention(c.width, heads=c.heads, score=parts.score, position=position, bias=c.bias, dropout=dropout)
+
+        def residual() -> Residual:
+            return Residual(c.width, norm=c.norm, placement=c.placement, dropout=c.dropout, residual=c.residual)
+
+        self.attention = attention(parts.make_position(c, in_attention=True))
+        self.attention_residual = residual()
+        if crossing:
+            self.cross = attention(None)  # the source's places mean nothing to a target's
+            self.cross_residual = residual()
+        self.feedforward = c.feedforward
         if c.feedforward:
             self.feed = FeedForward(c.width, c.ffn, activation=c.activation, dropout=c.activation_dropout)
-            self.feed_residual = _residual(c)
-        self.feedforward = c.feedforward
+            self.feed_residual = residual()
 
-    def forward(self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout) -> Tensor:
-        def look(x: Tensor) -> Tensor:
-            memory = self.attention.project(x, positions=positions, layout=layout)
-            return self.attention(x, memory, mask, positions, layout)
+    def look(
+        self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout, before: KeyValue | None = None
+    ) -> tuple[Tensor, KeyValue]:
+        """Self-attention of packed rows (N, D), on top of what was read before; and what has been read now."""
+        own = before
 
-        x = self.attention_residual(x, look)
+        def part(x: Tensor) -> Tensor:
+            nonlocal own
+            new = self.attention.project(x, positions=positions, layout=layout)
+            own = new if before is None else before.append(new)
+            return self.attention(x, own, mask, positions, layout)
+
+        x = self.attention_residual(x, part)
+        assert own is not None
+        return x, own
+
+    def look_across(self, x: Tensor, source: KeyValue, mask: Mask, layout: Layout) -> Tensor:
+        """Attention to the source; the hypotheses of a sentence share its one memory, their queries side by side."""
+        sentences = len(source.key)
+        together = Layout(sentences, layout.batch // sentences * layout.length, layout.rows)
+        return self.cross_residual(x, lambda x: self.cross(x, source, mask, layout=together))
+
+    def think(self, x: Tensor) -> Tensor:
+        """Feed-forward."""
         return self.feed_residual(x, self.feed) if self.feedforward else x
 
 
@@ -66,7 +84,7 @@ class TransformerEncoder(Encoder):
         super().__init__()
         self.embedding = embedding
         self.position = parts.make_position(c, in_attention=False)
-        self.blocks = nn.ModuleList(EncoderBlock(c, parts) for _ in range(c.encoder_layers))
+        self.blocks = nn.ModuleList(Block(c, parts, crossing=False) for _ in range(c.encoder_layers))
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
         self.dropout = c.dropout
 
@@ -78,13 +96,15 @@ class TransformerEncoder(Encoder):
         x = self.position.embed(self.embedding(layout.pack(source)), layout.pack(positions))
         x = F.dropout(x, self.dropout, self.training)
         for block in self.blocks:
-            x = block(x, mask, positions, layout)
+            assert isinstance(block, Block)
+            x, _ = block.look(x, mask, positions, layout)
+            x = block.think(x)
         return Memory(layout.pad(self.norm(x)), lengths, extra=extra)
 
 
 @dataclass(frozen=True)
 class TransformerState:
-    """Stored once per sentence (B): `cross` and `mask`. Stored per hypothesis (B × K rows): `own`, one KeyValue per block."""
+    """Once per sentence (B): `cross`, `lengths`, `extra`. Per hypothesis (B × K rows): `own`. One KeyValue per block each."""
 
     own: tuple[KeyValue, ...]
     cross: tuple[KeyValue, ...]
@@ -97,69 +117,17 @@ class TransformerState:
         """Target tokens read so far."""
         return len(self.own[0]) if self.own else 0
 
-    @property
-    def cross_mask(self) -> Mask:
-        return Mask(key_lengths=self.lengths, extra=self.extra)
-
     def select(self, sentences: Tensor, beams: Tensor) -> TransformerState:
         rows = (sentences[:, None] * self.beams + beams).flatten()
-        whole = len(sentences) == len(self.lengths) and bool(
-            (sentences == torch.arange(len(sentences), device=sentences.device)).all()
-        )
-        keep = (lambda kv: kv) if whole else (lambda kv: kv.select(sentences))
-        extra = self.extra if self.extra is None or len(self.extra) == 1 else self.extra.index_select(0, sentences)
+        # The memory of the sentences is copied only when some of them leave; reordering beams does not touch it.
+        same = len(sentences) == len(self.lengths) and bool((sentences.diff() == 1).all())
         return TransformerState(
             tuple(kv.select(rows) for kv in self.own),
-            tuple(keep(kv) for kv in self.cross),
+            self.cross if same else tuple(kv.select(sentences) for kv in self.cross),
             self.lengths.index_select(0, sentences),
-            extra,
+            self.extra if self.extra is None or len(self.extra) == 1 else self.extra.index_select(0, sentences),
             beams.shape[1],
         )
-
-
-class DecoderBlock(nn.Module):
-    """Causal self-attention, attention to the source, feed-forward."""
-
-    def __init__(self, c: TransformerConfig, parts: Parts) -> None:
-        super().__init__()
-        self.attention = _attention(c, parts, parts.make_position(c, in_attention=True))
-        self.attention_residual = _residual(c)
-        self.cross = _attention(c, parts, None)  # the source's places mean nothing to a target's
-        self.cross_residual = _residual(c)
-        if c.feedforward:
-            self.feed = FeedForward(c.width, c.ffn, activation=c.activation, dropout=c.activation_dropout)
-            self.feed_residual = _residual(c)
-        self.feedforward = c.feedforward
-
-    def forward(
-        self,
-        x: Tensor,
-        own: KeyValue | None,
-        cross: KeyValue,
-        cross_mask: Mask,
-        positions: Tensor,
-        layout: Layout,
-    ) -> tuple[Tensor, KeyValue]:
-        def look_back(x: Tensor) -> Tensor:
-            nonlocal own
-            new = self.attention.project(x, positions=positions, layout=layout)
-            mask = Mask(causal=True, offset=0 if own is None else len(own))
-            own = new if own is None else own.append(new)
-            return self.attention(x, own, mask, positions, layout)
-
-        def look_across(x: Tensor) -> Tensor:
-            beams = layout.batch // len(cross.key)
-            if beams == 1:
-                return self.cross(x, cross, cross_mask, layout=layout)
-            # All hypotheses of a sentence look at its one memory: their queries stand side by side.
-            together = Layout(len(cross.key), beams * layout.length, layout.rows)
-            return self.cross(x, cross, cross_mask, layout=together)
-
-        x = self.attention_residual(x, look_back)
-        x = self.cross_residual(x, look_across)
-        x = self.feed_residual(x, self.feed) if self.feedforward else x
-        assert own is not None
-        return x, own
 
 
 class TransformerDecoder(Decoder):
@@ -169,7 +137,7 @@ class TransformerDecoder(Decoder):
         super().__init__()
         self.embedding = embedding
         self.position = parts.make_position(c, in_attention=False)
-        self.blocks = nn.ModuleList(DecoderBlock(c, parts) for _ in range(c.decoder_layers))
+        self.blocks = nn.ModuleList(Block(c, parts, crossing=True) for _ in range(c.decoder_layers))
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
         self.out = nn.Linear(c.width, size, bias=False)
         nn.init.normal_(self.out.weight, std=c.width**-0.5)
@@ -180,23 +148,26 @@ class TransformerDecoder(Decoder):
     def start(self, memory: Memory) -> TransformerState:
         layout = Layout.of(memory.lengths, memory.states.shape[1])
         packed = layout.pack(memory.states)
-        cross = tuple(block.cross.project(packed, layout=layout) for block in self.blocks)
+        crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
+        cross = tuple(attention.project(packed, layout=layout) for attention in crossing)
         return TransformerState((), cross, memory.lengths, memory.extra, beams=1)
 
     def hidden(
         self, tokens: Tensor, state: TransformerState, *, layout: Layout | None = None, positions: Tensor | None = None
     ) -> tuple[Tensor, TransformerState]:
-        places = layout or Layout(*tokens.shape, rows=None)
+        places = layout or Layout(tokens.shape[0], tokens.shape[1], None)
         if positions is None:
             end = state.length + tokens.shape[1]
             positions = torch.arange(state.length, end, device=tokens.device).expand_as(tokens)
         x = self.position.embed(self.embedding(places.pack(tokens)), places.pack(positions))
         x = F.dropout(x, self.dropout, self.training)
         own: list[KeyValue] = []
+        past, source = Mask(causal=True, offset=state.length), Mask(key_lengths=state.lengths, extra=state.extra)
         for i, block in enumerate(self.blocks):
-            before = state.own[i] if state.own else None
-            x, after = block(x, before, state.cross[i], state.cross_mask, positions, places)
-            own.append(after)
+            assert isinstance(block, Block)
+            x, read = block.look(x, past, positions, places, state.own[i] if state.own else None)
+            x = block.think(block.look_across(x, state.cross[i], source, places))
+            own.append(read)
         x = self.norm(x)
         state = TransformerState(tuple(own), state.cross, state.lengths, state.extra, state.beams)
         return (x if layout else places.pad(x)), state

@@ -116,12 +116,7 @@ class Attention(nn.Module):
         return KeyValue(self.score.prepare(self.position.rotate(key, positions)), value, positions)
 
     def forward(
-        self,
-        query: Tensor,
-        memory: KeyValue,
-        mask: Mask,
-        positions: Tensor | None = None,
-        layout: Layout | None = None,
+        self, query: Tensor, memory: KeyValue, mask: Mask, positions: Tensor | None = None, layout: Layout | None = None
     ) -> Tensor:
         """query (B, T, D), or packed (N, D) with its layout -> the same shape, looked up in memory."""
         q = self._heads(self.query(query) if self.projections else query, layout)

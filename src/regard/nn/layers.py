@@ -36,7 +36,8 @@ class RMSNorm(nn.Module):
 
 def make_norm(name: str, width: int) -> nn.Module:
     """`layer`, `rms` or `none`."""
-    return {"layer": nn.LayerNorm, "rms": RMSNorm, "none": lambda width: nn.Identity()}[name](width)
+    kinds: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm, "none": nn.Identity}
+    return kinds[name](width)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "geglu": F.gelu, "swiglu": F.silu}
@@ -67,7 +68,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each of the three can be switched off."""
+    """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each piece can be switched off."""
 
     def __init__(self, width: int, *, norm: str, placement: str, dropout: float, residual: bool = True) -> None:
         super().__init__()

@@ -50,7 +50,7 @@ def lstm_cell(x: Tensor, hidden: Hidden, p: CellWeights) -> Hidden:
 
 Cell = Callable[[Tensor, Hidden, CellWeights], Hidden]
 CELLS: dict[str, Cell] = {"rnn": rnn_cell, "gru": gru_cell, "lstm": lstm_cell}
-FAST: dict[str, type[nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+FAST: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class Recurrent(nn.Module):

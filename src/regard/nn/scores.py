@@ -77,9 +77,4 @@ class Additive(Score):
         return (joined @ self.v[:, None]).squeeze(-1)
 
 
-SCORES: dict[str, type[Score]] = {
-    "dot": Dot,
-    "scaled_dot": ScaledDot,
-    "multiplicative": Multiplicative,
-    "additive": Additive,
-}
+SCORES: dict[str, type[Score]] = {"dot": Dot, "scaled_dot": ScaledDot, "multiplicative": Multiplicative, "additive": Additive}

@@ -64,7 +64,9 @@ class KeyValue:
     def select(self, rows: Tensor) -> KeyValue:
         """The rows (R,) of the batch axis, in this order; with room to grow if this had it."""
         if self.storage is None:
-            return KeyValue(*(x.index_select(0, rows) for x in (self.key, self.value, self.positions)))
+            return KeyValue(
+                self.key.index_select(0, rows), self.value.index_select(0, rows), self.positions.index_select(0, rows)
+            )
         length, old = len(self), self.storage
         key, value, positions = (x.new_empty(len(rows), *x.shape[1:]) for x in (old.key, old.value, old.positions))
         key[:, :, :length] = self.key.index_select(0, rows)

@@ -13,85 +13,51 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UserError
-from regard.pictures import shown
+from regard.pictures import shown, sides
 
-# Which tokens look (rows), which are looked at (columns), and what to call it.
-BLOCKS = {
-    "cross": ("target", "source", "cross: output looks at input"),
-    "encoder": ("source", "source", "encoder: input looks at itself"),
-    "decoder": ("target", "target", "decoder: output looks back at itself"),
+Tokens = Sequence[str]
+Blocks = Mapping[str, np.ndarray]  # weights by name: cross (L, H, T, S), encoder (L, H, S, S), decoder (L, H, T, T)
+# What each block is called, and its rows and columns.
+NAMES = {
+    "cross": ("cross: output looks at input", "output tokens, each while it is written", "input tokens, looked at"),
+    "encoder": ("encoder: input looks at itself", "input tokens, looking", "input tokens, looked at"),
+    "decoder": ("decoder: output looks back", "output tokens, each while it is written", "tokens read so far, looked at"),
 }
 
 
 def attention_page(
-    source: Sequence[str],
-    target: Sequence[str],
-    blocks: Mapping[str, np.ndarray],
-    *,
-    title: str = "Attention",
-    text_in: str = "",
-    text_out: str = "",
+    source: Tokens, target: Tokens, blocks: Blocks, *, title: str = "Attention", text_in: str = "", text_out: str = ""
 ) -> str:
-    """The page as text.
-
-    `blocks` holds weights by name: cross (L, H, T, S), encoder (L, H, S, S), decoder (L, H, T, T).
-    """
-    if not blocks:
-        raise UserError("no attention to show: the page needs at least one of " + ", ".join(BLOCKS))
-    tokens = {"source": list(source), "target": list(target)}
-    data = {
-        "in": text_in,
-        "out": text_out,
-        "tokens": {side: [shown(token) for token in those] for side, those in tokens.items()},
-        "blocks": [_block(name, weights, tokens) for name, weights in blocks.items()],
-    }
-    filled = {"TITLE": html.escape(title), "DATA": _island(data)}
+    """The page as text: of every token, where it looked and who looked at it, in each layer and head."""
+    if not blocks or set(blocks) - set(NAMES):
+        raise UserError(f"the page shows attention called {', '.join(NAMES)}, at least one of them; got {list(blocks)}")
+    data = {"in": text_in, "out": text_out, "blocks": [_block(name, w, source, target) for name, w in blocks.items()]}
+    # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
+    island = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    filled = {"TITLE": html.escape(title), "DATA": island}
     template = files("regard.pictures").joinpath("page.html").read_text(encoding="utf-8")
     # In one pass, so that a title that says {{DATA}} stays a title.
     return re.sub(r"\{\{(TITLE|DATA)\}\}", lambda found: filled[found[1]], template)
 
 
-def write_page(
-    path: str | PathLike[str],
-    source: Sequence[str],
-    target: Sequence[str],
-    blocks: Mapping[str, np.ndarray],
-    *,
-    title: str = "Attention",
-    text_in: str = "",
-    text_out: str = "",
-) -> Path:
-    """Write the page to `path` and say where it is."""
+def write_page(path: str | PathLike[str], source: Tokens, target: Tokens, blocks: Blocks, **texts: str) -> Path:
+    """Write the page to `path` and say where it is; `texts` are title, text_in and text_out."""
     place = Path(path)
     if place.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"cannot write a page to {place}: its name must end in .html")
-    page = attention_page(source, target, blocks, title=title, text_in=text_in, text_out=text_out)
+    page = attention_page(source, target, blocks, **texts)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(page, encoding="utf-8")
     return place
 
 
-def _block(name: str, weights: np.ndarray, tokens: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """One kind of attention for the page: its shape, and its weights as bytes, 255 for 1."""
-    if name not in BLOCKS:
-        raise UserError(f"no kind of attention called {name!r}; there are {', '.join(BLOCKS)}")
-    rows, columns, label = BLOCKS[name]
-    expected = (len(tokens[rows]), len(tokens[columns]))
-    if weights.ndim != 4 or weights.shape[2:] != expected or 0 in weights.shape:
-        raise UserError(f"{name} attention has shape {weights.shape}, expected (layers, heads, {expected[0]}, {expected[1]})")
-    whole = np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1)
-    quantised = np.rint(whole * 255).astype(np.uint8)
-    return {
-        "name": name,
-        "label": label,
-        "rows": rows,
-        "columns": columns,
-        "shape": list(weights.shape),
-        "weights": base64.b64encode(quantised.tobytes()).decode("ascii"),
-    }
-
-
-def _island(data: Mapping[str, Any]) -> str:
-    """JSON that cannot end its <script> element, whatever the tokens say."""
-    text = json.dumps(data)  # ASCII only
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _block(name: str, weights: np.ndarray, source: Tokens, target: Tokens) -> dict[str, Any]:
+    """One kind of attention for the page: its tokens, its shape, and its weights as bytes, 255 for 1."""
+    label, *headings = NAMES[name]
+    rows, columns = ([shown(token) for token in tokens] for tokens in sides(name, source, target))
+    if weights.ndim != 4 or weights.shape[2:] != (len(rows), len(columns)) or 0 in weights.shape:
+        raise UserError(f"{name} attention has shape {weights.shape}, expected (layers, heads, {len(rows)}, {len(columns)})")
+    quantised = np.rint(np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1) * 255).astype(np.uint8)
+    encoded = base64.b64encode(quantised.tobytes()).decode("ascii")
+    named = {"name": name, "label": label, "headings": headings}
+    return {**named, "rows": rows, "columns": columns, "shape": list(weights.shape), "weights": encoded}

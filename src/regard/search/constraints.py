@@ -1,6 +1,8 @@
 """What may be produced next: masks over the logits, the same for every search."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -17,12 +19,9 @@ class Constraints:
     CTranslate2). The prefix wins over every ban: a language tag may be forced though it is never produced freely.
     """
 
-    prefix: list[list[int]] | None = None
-    """for each sentence the tokens it begins with (maybe none)"""
-    no_repeat: int = 0
-    """no n-gram of this size twice in one hypothesis; 0: anything goes"""
-    forbid: list[int] = field(default_factory=list)
-    """ids never produced"""
+    prefix: list[list[int]] | None = None  # for each sentence the tokens it begins with (maybe none)
+    no_repeat: int = 0  # no n-gram of this size twice in one hypothesis; 0: anything goes
+    forbid: list[int] = field(default_factory=list)  # ids never produced
 
     def __post_init__(self) -> None:
         if self.no_repeat < 0:
@@ -31,57 +30,49 @@ class Constraints:
             raise UserError("a forced prefix cannot contain <pad>, <bos> or <eos>")
 
 
+@dataclass
 class Rules:
-    """Every ban of one search, ready to apply: constraints, suppressed ids (V,) and the minimum length."""
+    """The keywords that every search takes, checked and ready to apply to its logits."""
 
-    def __init__(
-        self, batch: int, constraints: Constraints | None, suppress: Tensor | None, minimum: int, device: torch.device
-    ) -> None:
-        self.constraints = constraints or Constraints()
-        self.minimum = minimum
-        self.suppress = suppress
-        self.device = device
-        self.bans: Tensor | None = None
-        prefix = self.constraints.prefix or [[]] * batch
-        if len(prefix) != batch:
-            raise UserError(f"{len(prefix)} forced prefixes for a batch of {batch} sentences")
-        self.longest = max(map(len, prefix), default=0)
-        # -1 marks the free positions after a sentence's prefix
-        padded = [tokens + [-1] * (self.longest - len(tokens)) for tokens in prefix]
-        self.prefix = torch.tensor(padded, dtype=torch.long, device=device)
+    batch: int
+    limit: Tensor | Sequence[int]  # (B,) the most steps of each sentence, <eos> counted
+    minimum: int = 0  # the fewest tokens, <eos> not counted
+    constraints: Constraints | None = None
+    suppress: Tensor | None = None  # (V,) True for ids never produced, beside <pad> and <bos>
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        self.demands = self.constraints or Constraints()
+        self.limits = torch.as_tensor(self.limit, dtype=torch.long, device=self.device)
+        self.longest = max(self.limits.tolist(), default=0)
+        prefix = self.demands.prefix or [[]] * self.batch
+        if not self.batch == len(self.limits) == len(prefix) or (self.limits < 1).any():
+            got = f"{len(prefix)} prefixes, limits {self.limits.tolist()}"
+            raise UserError(f"a batch of {self.batch} sentences needs a prefix and a limit of at least 1 for each; got {got}")
+        self.forced = torch.tensor(list(zip_longest(*prefix, fillvalue=-1)), device=self.device)  # (steps, B), -1: free
 
     def __call__(self, logits: Tensor, history: Tensor, sentences: Tensor) -> Tensor:
         """Logits (R, V) in fp32, -inf for what may not follow `history` (R, t); row r is of sentence `sentences[r]`.
 
         Masking comes before normalisation, so the probabilities of what is left sum to one.
         """
-        if self.bans is None:
-            self.bans = self._bans(logits.shape[-1])
-        bans, step = self.bans, history.shape[1]
+        vocabulary, step = logits.shape[1], history.shape[1]
+        if step == 0:
+            self.bans = torch.zeros(vocabulary, device=self.device)  # to add is twice as fast as to fill by a mask
+            self.bans[[PAD, BOS, *self.demands.forbid]] = -torch.inf
+            if self.suppress is not None:
+                self.bans[self.suppress] = -torch.inf
+        logits = (logits + self.bans).float()
         if step < self.minimum:
-            bans = bans.clone()
-            bans[EOS] = -torch.inf
-        logits = (logits + bans).float()
-        if 0 < self.constraints.no_repeat <= step:
-            logits = logits.masked_fill(repeats(history, self.constraints.no_repeat, logits.shape[-1]), -torch.inf)
-        if step < self.longest:
-            logits = force(logits, self.prefix[sentences, step])
+            logits[:, EOS] = -torch.inf
+        if 0 < self.demands.no_repeat <= step:
+            logits[repeats(history, self.demands.no_repeat, vocabulary)] = -torch.inf
+        if step < len(self.forced):
+            tokens = self.forced[step, sentences]
+            bound = tokens >= 0
+            logits[bound] = -torch.inf
+            logits[bound, tokens[bound]] = 0.0
         return logits
-
-    def _bans(self, vocabulary: int) -> Tensor:
-        """-inf (V,) for ids that are never produced, else 0: to add is twice as fast as to fill by a mask.
-
-        <pad> and <bos> are no output of any model, so they are always among them.
-        """
-        used = [*self.constraints.forbid, *(token for prefix in self.constraints.prefix or [] for token in prefix)]
-        strangers = [token for token in used if not 0 <= token < vocabulary]
-        if strangers:
-            raise UserError(f"a constraint names id {strangers[0]}, but the vocabulary has {vocabulary} ids")
-        if self.suppress is not None and self.suppress.shape != (vocabulary,):
-            raise UserError(f"suppress has shape {tuple(self.suppress.shape)}; the vocabulary has {vocabulary} ids")
-        bans = torch.zeros(vocabulary, device=self.device)
-        bans[[PAD, BOS, *self.constraints.forbid]] = -torch.inf
-        return bans if self.suppress is None else bans.masked_fill(self.suppress.to(self.device), -torch.inf)
 
 
 def repeats(history: Tensor, size: int, vocabulary: int) -> Tensor:
@@ -93,10 +84,3 @@ def repeats(history: Tensor, size: int, vocabulary: int) -> Tensor:
     columns = torch.where(seen, grams[..., -1], vocabulary)
     mask = torch.zeros(len(history), vocabulary + 1, dtype=torch.bool, device=history.device)
     return mask.scatter_(1, columns, True)[:, :vocabulary]
-
-
-def force(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Leave `tokens` (R,) as the only choice of their rows; -1 leaves the row (R, V) as it is."""
-    ids = torch.arange(logits.shape[-1], device=logits.device)
-    only = torch.zeros_like(logits).masked_fill(ids != tokens.unsqueeze(-1), -torch.inf)
-    return torch.where(tokens.unsqueeze(-1) >= 0, only, logits)

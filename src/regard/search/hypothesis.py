@@ -4,7 +4,7 @@ Shapes: B sentences, K hypotheses of each, R = B*K rows (sentence-major), V voca
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
@@ -23,9 +23,7 @@ class Selectable(Protocol):
 
 
 S = TypeVar("S", bound=Selectable)
-
-Step = Callable[[Tensor, S], tuple[Tensor, S]]
-"""(the last token of each row (R,), state) -> (logits of the next (R, V), the state after it)."""
+Step = Callable[[Tensor, S], tuple[Tensor, S]]  # (last token of each row (R,), state) -> (logits of the next (R, V), new state)
 
 
 @dataclass(frozen=True)
@@ -44,22 +42,7 @@ class Hypothesis:
     def build(cls, produced: list[int], logprobs: list[float], length_penalty: float = 1.0) -> Self:
         """From what followed <bos>. The score is sum / length**penalty; the length counts <eos>, as CTranslate2's."""
         finished, total = produced[-1:] == [EOS], math.fsum(logprobs)
-        if math.isnan(total):
-            raise not_numbers()
+        if not math.isfinite(total):  # every search takes NaN for the best there is, so it always arrives here
+            raise UserError("the model's logits are NaN or infinite: its weights are broken, or fp16 overflowed")
         score = total / max(len(produced), 1) ** length_penalty
         return cls(produced[:-1] if finished else produced, score, logprobs, finished)
-
-
-def not_numbers() -> UserError:
-    """The error for logits from which nothing can be chosen."""
-    return UserError("the model's logits are NaN or infinite: its weights are broken, or fp16 overflowed")
-
-
-def limits(limit: Tensor | Sequence[int], batch: int) -> list[int]:
-    """The most steps each sentence may take, <eos> counted, checked: B integers of at least 1."""
-    steps: list[int] = limit.tolist() if isinstance(limit, Tensor) else list(limit)
-    if len(steps) != batch:
-        raise UserError(f"limit has {len(steps)} entries for a batch of {batch} sentences")
-    if any(steps_of_one < 1 for steps_of_one in steps):
-        raise UserError(f"limit must be at least 1 for every sentence, and one is {min(steps)}")
-    return steps

@@ -1,14 +1,15 @@
 """Sampling: tokens drawn from the model's distribution, reproducibly for each sentence."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.search.constraints import Constraints, Rules
+from regard.search.constraints import Rules
 from regard.search.greedy import follow
-from regard.search.hypothesis import Hypothesis, S, Step, limits
+from regard.search.hypothesis import Hypothesis, S, Step
 
 
 @torch.no_grad()
@@ -16,46 +17,34 @@ def sample(
     step: Step[S],
     state: S,
     *,
-    batch: int,
-    limit: Tensor | Sequence[int],
     seeds: Sequence[int],
     n: int = 1,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    minimum: int = 0,
-    constraints: Constraints | None = None,
-    suppress: Tensor | None = None,
-    device: torch.device | str = "cpu",
+    **rules: Any,
 ) -> list[list[Hypothesis]]:
     """`n` samples of each sentence, in the order drawn. A sentence's seed decides them, whatever its batch.
 
     The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to the fewest that
     hold `top_p` of what is left. Log-probabilities and scores are the model's own, before these three, so that they
-    compare with those of the other searches. The rest is as in `greedy`.
+    compare with those of the other searches. `rules` as in `greedy`.
     """
-    if temperature <= 0:
-        raise UserError(f"temperature must be above 0, not {temperature}; for the likeliest token use greedy search")
-    if top_k < 0 or not 0 < top_p <= 1 or n < 1:
-        raise UserError(f"top_k >= 0, 0 < top_p <= 1 and n >= 1, please; got {top_k=}, {top_p=}, {n=}")
-    if len(seeds) != batch:
-        raise UserError(f"{len(seeds)} seeds for a batch of {batch} sentences")
-    steps, place = limits(limit, batch), torch.device(device)
-    dice = uniforms(seeds, max(steps, default=0), n).to(place)
+    if temperature <= 0 or top_k < 0 or not 0 < top_p <= 1 or n < 1:
+        wish = "temperature > 0, top_k >= 0, 0 < top_p <= 1 and n >= 1"
+        raise UserError(f"sampling needs {wish}; got {temperature=}, {top_k=}, {top_p=}, {n=}")
+    made = Rules(**rules)
+    dice = torch.empty(made.batch, made.longest, n, dtype=torch.float64)
+    for row, seed in zip(dice, seeds, strict=True):
+        row.uniform_(generator=torch.Generator().manual_seed(seed))
+    dice = dice.to(made.device)
 
     def pick(logits: Tensor, sentences: Tensor, t: int) -> Tensor:
         return draw(narrow(logits / temperature, top_k, top_p), dice[sentences, t].flatten())
 
-    if n > 1:
-        state = state.select(torch.arange(batch, device=place), torch.zeros(batch, n, dtype=torch.long, device=place))
-    rules = Rules(batch, constraints, suppress, minimum, place)
-    return follow(step, state, pick, rules, steps, copies=n)
-
-
-def uniforms(seeds: Sequence[int], steps: int, n: int) -> Tensor:
-    """Numbers (B, steps, n) in [0, 1), each sentence's from its own seed; more steps do not change the first ones."""
-    made = [torch.rand(steps, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in seeds]
-    return torch.stack(made) if made else torch.zeros(0, steps, n, dtype=torch.float64)
+    first = torch.zeros(made.batch, n, dtype=torch.long, device=made.device)
+    state = state.select(torch.arange(made.batch, device=made.device), first)
+    return follow(step, state, pick, made, copies=n)
 
 
 def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -65,10 +54,10 @@ def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
     ordered, ids = logits.sort(stable=True, dim=-1, descending=True)
     if top_k:
         ordered[:, top_k:] = -torch.inf
-    probabilities = ordered.softmax(-1)
-    # a token stays while those before it hold less than top_p: the first one always does
-    before = probabilities.cumsum(-1) - probabilities
-    ordered = ordered.masked_fill(before >= top_p, -torch.inf) if top_p < 1 else ordered
+    if top_p < 1:
+        shares = ordered.softmax(-1)
+        # a token stays while those before it hold less than top_p: the first one always does
+        ordered[shares.cumsum(-1) - shares >= top_p] = -torch.inf
     return torch.empty_like(logits).scatter_(-1, ids, ordered)
 
 

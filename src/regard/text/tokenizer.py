@@ -3,15 +3,16 @@
 import codecs
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import tokenizers as hf
 
-from ..errors import UserError
-from .vocabulary import FIRST, SPECIALS, UNK, UNKNOWN, Vocabulary, normalise
+from regard.errors import UserError
+from regard.text.vocabulary import FIRST, SPECIALS, UNK, UNKNOWN, normalise
 
 FORMAT = 1
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
@@ -27,10 +28,17 @@ class Piece(NamedTuple):
 
 
 class Tokenizer:
-    """Text to ids and back; adds no specials, and decoding drops them."""
+    """Text to ids and back; adds no specials, and decoding drops them.
+
+    A token is the bytes it adds to decoded text, which may be part of a character only.
+    """
 
     kind: str
-    size: int
+    joint: ClassVar[bytes] = b""  # what decoding puts between two tokens
+
+    def __init__(self, tokens: Sequence[bytes]) -> None:
+        self._tokens = tokens
+        self.size = FIRST + len(tokens)
 
     def encode(self, text: str) -> list[int]:
         raise NotImplementedError
@@ -40,147 +48,94 @@ class Tokenizer:
 
     def pieces(self, text: str) -> list[Piece]:
         """The ids of encode, each with its share of the text."""
-        raise NotImplementedError
+        ids = self.encode(text)
+        return [Piece(id, shown, *span) for id, shown, span in zip(ids, self.token_texts(ids), self.spans(ids))]
 
     def decode(self, ids: Iterable[int]) -> str:
-        raise NotImplementedError
+        return self.joint.join(filter(None, map(self._bytes, ids))).decode("utf-8", "replace")
 
     def spans(self, ids: Iterable[int]) -> list[tuple[int, int]]:
         """Where each token lies in decode(ids), in characters; a special is an empty span."""
-        raise NotImplementedError
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        spans, end = [], 0  # end: characters finished so far
+        for token in map(self._bytes, ids):
+            start = end + len(self.joint) if token and end else end
+            end = start + len(decoder.decode(token))
+            begun = bool(token and decoder.getstate()[0])  # a character that the next token goes on with
+            spans.append((start, end + begun))
+        return spans
 
     def token_texts(self, ids: Iterable[int]) -> list[str]:
         """One string per id to show on an axis; specials by name."""
-        return [SPECIALS[i] if 0 <= i < FIRST else self._show(i) for i in map(int, ids)]
+        return [SPECIALS[i] if 0 <= i < FIRST else self._bytes(i).decode("utf-8", "replace") for i in map(int, ids)]
 
     def to_json(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {"kind": self.kind}
 
-    def _show(self, id: int) -> str:
-        raise NotImplementedError
+    def _bytes(self, id: int) -> bytes:
+        """What an id adds to decoded text: nothing for specials, "⁇" for <unk> and ids that do not exist."""
+        if FIRST <= id < self.size:
+            return self._tokens[id - FIRST]
+        return b"" if 0 <= id < FIRST and id != UNK else UNKNOWN.encode()
 
 
 class _Listed(Tokenizer):
-    """Tokens from a vocabulary, joined by a separator."""
+    """Tokens found by a pattern and looked up in a list. A token that spells "<eos>" is an ordinary token."""
 
-    joint: ClassVar[str]
+    pattern: ClassVar[re.Pattern[str]]
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-        self.size = len(vocabulary)
+    def __init__(self, tokens: list[str]) -> None:
+        super().__init__([token.encode() for token in tokens])
+        self._ids = {token: FIRST + i for i, token in enumerate(tokens)}
+        if len(self._ids) != len(tokens):
+            raise ValueError("a vocabulary holds each token once")
 
-    def _show(self, id: int) -> str:
-        return self.vocabulary.text(id)
+    def encode(self, text: str) -> list[int]:
+        return [self._ids.get(token, UNK) for token in self.pattern.findall(normalise(text))]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        return self.joint.join(filter(None, (self.vocabulary.text(int(i)) for i in ids)))
-
-    def spans(self, ids: Iterable[int]) -> list[tuple[int, int]]:
-        spans, end = [], 0
-        for text in (self.vocabulary.text(int(i)) for i in ids):
-            start = end + len(self.joint) if text and end else end
-            end = start + len(text)
-            spans.append((start, end))
-        return spans
+    def pieces(self, text: str) -> list[Piece]:
+        found = self.pattern.finditer(normalise(text))
+        return [Piece(self._ids.get(token[0], UNK), token[0], *token.span()) for token in found]
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "tokens": list(self.vocabulary.tokens)}
+        return {"kind": self.kind, "tokens": list(self._ids)}
 
 
 class Characters(_Listed):
     """Every character (code point) is a token."""
 
     kind = "characters"
-    joint = ""
-
-    def encode(self, text: str) -> list[int]:
-        return self.vocabulary.ids(normalise(text))
-
-    def pieces(self, text: str) -> list[Piece]:
-        text = normalise(text)
-        return [Piece(id, text[i], i, i + 1) for i, id in enumerate(self.vocabulary.ids(text))]
+    pattern = re.compile(".", re.DOTALL)
 
 
 class Words(_Listed):
     """Every run without white space is a token; decoding puts one space between words."""
 
     kind = "words"
-    joint = " "
-
-    def encode(self, text: str) -> list[int]:
-        return self.vocabulary.ids(normalise(text).split())
-
-    def pieces(self, text: str) -> list[Piece]:
-        text, pieces, end = normalise(text), [], 0
-        for word in text.split():
-            start = text.index(word, end)
-            end = start + len(word)
-            pieces.append(Piece(self.vocabulary.ids([word])[0], word, start, end))
-        return pieces
+    joint = b" "
+    pattern = re.compile(r"\S+")
 
 
-class _OfBytes(Tokenizer):
-    """Tokens that stand for bytes of UTF-8: no text is ever unknown, but a token may be part of a character."""
-
-    _bytes: list[bytes]  # of the ordinary tokens
-
-    def _of(self, id: int) -> bytes:
-        if FIRST <= id < self.size:
-            return self._bytes[id - FIRST]
-        return b"" if 0 <= id < FIRST and id != UNK else UNKNOWN.encode()
-
-    def _show(self, id: int) -> str:
-        return self._of(id).decode("utf-8", "replace")
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return b"".join(self._of(int(i)) for i in ids).decode("utf-8", "replace")
-
-    def spans(self, ids: Iterable[int]) -> list[tuple[int, int]]:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        spans, done = [], 0  # done: characters decoded so far
-        for token in (self._of(int(i)) for i in ids):
-            first = last = None
-            for value in token:
-                done += len(decoder.decode(bytes((value,))))
-                # a byte that waits for more belongs to the next character, any other to the one just finished
-                last = done if decoder.getstate()[0] else done - 1
-                first = last if first is None else first
-            spans.append((done, done) if first is None or last is None else (first, last + 1))
-        return spans
-
-    def pieces(self, text: str) -> list[Piece]:
-        ids = self.encode(text)
-        return [Piece(id, self._show(id), *span) for id, span in zip(ids, self.spans(ids))]
-
-
-class Bytes(_OfBytes):
-    """Every byte of UTF-8 is a token: nothing to learn."""
+class Bytes(Tokenizer):
+    """Every byte of UTF-8 is a token: nothing to learn, and no text is ever unknown."""
 
     kind = "bytes"
-    size = FIRST + 256
 
     def __init__(self) -> None:
-        self._bytes = [bytes((value,)) for value in range(256)]
+        super().__init__([bytes((value,)) for value in range(256)])
 
     def encode(self, text: str) -> list[int]:
         return [FIRST + value for value in normalise(text).encode()]
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind}
 
-
-class Subwords(_OfBytes):
+class Subwords(Tokenizer):
     """BPE or Unigram over bytes, by the `tokenizers` library. It holds no special tokens: our id is its id + FIRST."""
 
     def __init__(self, kind: str, model: hf.Tokenizer) -> None:
         self.kind = kind
         self._model = model
-        alphabet = _byte_alphabet()
-        vocabulary = sorted(model.get_vocab().items(), key=lambda item: item[1])
-        self._bytes = [bytes(alphabet[letter] for letter in token) for token, _ in vocabulary]
-        self.size = FIRST + len(self._bytes)
-        if [id for _, id in vocabulary] != list(range(len(vocabulary))) or len({*self._bytes} & _SINGLE) != 256:
-            raise ValueError("a subword vocabulary holds every byte and has no holes")
+        alphabet, tokens = _byte_alphabet(), {id: token for token, id in model.get_vocab().items()}
+        super().__init__([bytes(alphabet[letter] for letter in tokens[id]) for id in range(len(tokens))])
 
     def encode(self, text: str) -> list[int]:
         return [FIRST + id for id in self._model.encode(normalise(text), add_special_tokens=False).ids]
@@ -193,9 +148,6 @@ class Subwords(_OfBytes):
         return {"kind": self.kind, "model": json.loads(self._model.to_str())}
 
 
-_SINGLE = {bytes((value,)) for value in range(256)}
-
-
 def _byte_alphabet() -> dict[str, int]:
     """The letter that stands for each byte (GPT-2's): printable Latin-1 is itself, the rest counts up from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -205,35 +157,30 @@ def _byte_alphabet() -> dict[str, int]:
 
 def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
     """Learn a tokenizer of at most `size` ids from a stream of texts. The same texts give the same tokenizer."""
-    if kind not in KINDS:
-        raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
     if kind == "bytes":
         return Bytes()
     if kind in ("bpe", "unigram"):
         return _train_subwords(kind, texts, size)
+    if kind not in KINDS:
+        raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
     if size <= FIRST:
         raise UserError(f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more")
+    listed = Characters if kind == "characters" else Words
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(normalise(text) if kind == "characters" else normalise(text).split())
-    frequent = sorted(counts, key=lambda token: (-counts[token], token))[: size - FIRST]
-    return Characters(Vocabulary(sorted(frequent))) if kind == "characters" else Words(Vocabulary(frequent))
+        counts.update(listed.pattern.findall(normalise(text)))
+    return listed(sorted(counts, key=lambda token: (-counts[token], token))[: size - FIRST])
 
 
 def _train_subwords(kind: str, texts: Iterable[str], size: int) -> Subwords:
     if size < FIRST + 256:
         raise UserError(f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} reserved), not {size}")
-    settings: dict[str, Any] = {
-        "vocab_size": size - FIRST,
-        "initial_alphabet": sorted(_byte_alphabet()),
-        "special_tokens": [],
-        "show_progress": False,
-    }
-    trainers = {"bpe": hf.trainers.BpeTrainer, "unigram": hf.trainers.UnigramTrainer}
+    trainer = hf.trainers.BpeTrainer if kind == "bpe" else hf.trainers.UnigramTrainer
+    alphabet = sorted(_byte_alphabet())
     model = hf.Tokenizer(hf.models.BPE() if kind == "bpe" else hf.models.Unigram())
     model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    model.decoder = hf.decoders.ByteLevel()
-    model.train_from_iterator((normalise(text) for text in texts), trainers[kind](**settings))
+    settings: dict[str, Any] = {"vocab_size": size - FIRST, "initial_alphabet": alphabet, "special_tokens": []}
+    model.train_from_iterator(map(normalise, texts), trainer(**settings, show_progress=False))
     return Subwords(kind, model if kind == "bpe" else _settled(model))
 
 
@@ -258,12 +205,10 @@ def from_json(d: dict[str, Any]) -> Tokenizer:
     kind = d.get("kind")
     if kind == "bytes":
         return Bytes()
-    if kind == "characters":
-        return Characters(Vocabulary(d["tokens"]))
-    if kind == "words":
-        return Words(Vocabulary(d["tokens"]))
     if kind in ("bpe", "unigram"):
         return Subwords(kind, hf.Tokenizer.from_str(json.dumps(d["model"])))
+    if kind in ("characters", "words"):
+        return (Characters if kind == "characters" else Words)(d["tokens"])
     raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
 
 

@@ -1,8 +1,7 @@
-"""The ids every tokenizer shares, and the table of tokens behind characters and words."""
+"""What every tokenizer shares: the reserved ids, and the text as it is before it is cut."""
 
 import re
 import unicodedata
-from collections.abc import Iterable
 
 PAD, BOS, EOS, UNK, MASK = range(5)
 FIRST = 16  # ordinary tokens start here, so that old models keep their ids when a reserved one comes into use
@@ -22,26 +21,3 @@ def normalise(text: str) -> str:
     if text.isascii():
         return text
     return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
-
-
-class Vocabulary:
-    """Ordinary tokens and their ids. A token that spells "<eos>" is an ordinary token."""
-
-    def __init__(self, tokens: Iterable[str]) -> None:
-        self.tokens = tuple(tokens)
-        self._ids = {token: FIRST + i for i, token in enumerate(self.tokens)}
-        if len(self._ids) != len(self.tokens):
-            raise ValueError("a vocabulary holds each token once")
-
-    def __len__(self) -> int:
-        return FIRST + len(self.tokens)
-
-    def ids(self, tokens: Iterable[str]) -> list[int]:
-        get = self._ids.get
-        return [get(token, UNK) for token in tokens]
-
-    def text(self, id: int) -> str:
-        """What an id adds to decoded text: nothing for specials, "⁇" for <unk> and ids that do not exist."""
-        if FIRST <= id < len(self):
-            return self.tokens[id - FIRST]
-        return "" if 0 <= id < FIRST and id != UNK else UNKNOWN

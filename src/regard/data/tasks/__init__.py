@@ -1,11 +1,16 @@
 """Data made to order: every task is a seeded generator of pairs, endless and the same on every machine."""
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
 
-from ...errors import UserError
-from . import arithmetic, dates, listops, toys
+from regard.data.pairs import stable_hash
+from regard.data.tasks import arithmetic, dates, listops, phrases, toys
+from regard.errors import UserError
+
+_SEEDS = {"train": 0, "dev": 1, "test": 2, "long": 3}  # a split's own, added to the task's
 
 
 @dataclass(frozen=True)
@@ -14,7 +19,7 @@ class Task:
 
     name: str
     summary: str
-    generate: Callable[..., Iterator[tuple[str, str]]]
+    generate: Callable[..., Iterator[tuple[str, str]]]  # of a random.Random, the split and the options
     tokenizer: str  # the kind that suits it
     options: Mapping[str, int | bool] = field(default_factory=dict)
     train: int = 10_000
@@ -22,32 +27,38 @@ class Task:
     test: int = 1_000
     seed: int = 123_456
     splits: tuple[str, ...] = ("train", "dev", "test")
+    apart: int | None = 0  # what no two splits share, the source (0) or the target (1); None: the generator sees to it
 
     def pairs(
-        self,
-        count: int,
-        seed: int | None = None,
-        *,
-        split: str = "train",
-        options: Mapping[str, str | int] | None = None,
+        self, count: int, seed: int | None = None, *, split: str = "train", options: Mapping[str, str | int] | None = None
     ) -> Iterator[tuple[str, str]]:
         """The first `count` pairs of a split; fewer asked for is a prefix of more."""
         if split not in self.splits:
             raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
-        if count < 0:
-            raise UserError(f"{self.name}: cannot make {count} pairs")
-        chosen = {name: self._value(name, value) for name, value in (options or {}).items()}
-        return self.generate(count, self.seed if seed is None else seed, split=split, **{**self.options, **chosen})
+        chosen = {**self.options, **{name: self._value(name, value) for name, value in (options or {}).items()}}
+        rng = random.Random((self.seed if seed is None else seed) + _SEEDS[split])
+        made = self.generate(rng, split=split, **chosen)
+        return islice(made if self.apart is None else _held_apart(made, split, self.apart), count)
 
     def _value(self, name: str, value: str | int) -> int | bool:
         if name not in self.options:
             raise UserError(f"{self.name} has no option {name!r}{nearest(name, self.options)}")
-        if isinstance(self.options[name], bool):
-            known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-            if (word := str(value).lower()) in known:
-                return known[word]
+        if not isinstance(self.options[name], bool):
+            return whole_number(name, value)
+        if (word := str(value).lower()) not in ("true", "yes", "1", "false", "no", "0"):
             raise UserError(f"{self.name} {name}={value}: say true or false")
-        return whole_number(name, value)
+        return word in ("true", "yes", "1")
+
+
+def _held_apart(pairs: Iterator[tuple[str, str]], split: str, side: int) -> Iterator[tuple[str, str]]:
+    """The pairs whose side belongs to this split alone: 8 of 10 hashes to train, 1 each to dev and test."""
+    home, misses = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}.get(split, range(10)), 0
+    for pair in pairs:
+        if stable_hash(pair[side]) % 10 in home:
+            misses = 0
+            yield pair
+        elif (misses := misses + 1) > 10_000:
+            raise UserError(f"too few different examples for a {split} split; ask for longer ones or more symbols")
 
 
 def whole_number(name: str, value: str | int) -> int:
@@ -59,51 +70,24 @@ def whole_number(name: str, value: str | int) -> int:
 
 def nearest(name: str, names: Mapping[str, object] | list[str]) -> str:
     """The end of an error message: "; did you mean …?", or what there is."""
-    close = get_close_matches(name, list(names), 1)
-    if close:
+    if close := get_close_matches(name, list(names), 1):
         return f"; did you mean {close[0]}?"
     return f"; there are {', '.join(names)}" if names else ": it takes none"
 
 
-def _phrases(count: int, seed: int, *, split: str = "train") -> Iterator[tuple[str, str]]:
-    from .phrases import generate  # a grammar to parse, which the other tasks need not wait for
-
-    return generate(count, seed, split=split)
-
-
 _LETTERS: dict[str, int | bool] = {"length": 10, "symbols": 26, "spaced": True}
+_DAYS = {"first": 1900, "last": 2099}
 _WITH_LONG = ("train", "dev", "test", "long")
-
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        Task(
-            "arithmetic",
-            "sums and differences: -940-819 → -1759",
-            arithmetic.generate,
-            "characters",
-            {"complexity": 3, "signed": True},
-            dev=5_000,
-            test=5_000,
-        ),
-        Task("phrases", "English sentences to French: he's calm . → il est calme .", _phrases, "words", train=20_000),
-        Task("copy", "letters, the same again: b a c → b a c", toys.copy, "words", _LETTERS, splits=_WITH_LONG),
-        Task("reverse", "letters, backwards: b a c → c a b", toys.reverse, "words", _LETTERS, splits=_WITH_LONG),
-        Task("sort", "letters, in order: b a c → a b c", toys.sort, "words", _LETTERS, splits=_WITH_LONG),
-        Task(
-            "dates",
-            "dates to ISO: the 3rd of May 2021 → 2021-05-03",
-            dates.generate,
-            "characters",
-            {"first": 1900, "last": 2099},
-        ),
-        Task(
-            "listops",
-            "nested lists: [MAX 2 9 [MIN 4 7 ] 0 ] → 9",
-            listops.generate,
-            "words",
-            {"depth": 3, "length": 40},
-            splits=_WITH_LONG,
-        ),
-    )
-}
+_MADE = (
+    Task("arithmetic", "sums and differences: -940-819 → -1759", arithmetic.generate, "characters",
+         {"complexity": 3, "signed": True}, dev=5_000, test=5_000, apart=None),
+    Task("phrases", "English sentences to French: he's calm . → il est calme .", phrases.generate, "words",
+         train=20_000, apart=None),
+    Task("copy", "letters, the same again: b a c → b a c", toys.copy, "words", _LETTERS, splits=_WITH_LONG),
+    Task("reverse", "letters, backwards: b a c → c a b", toys.reverse, "words", _LETTERS, splits=_WITH_LONG),
+    Task("sort", "letters, in order: b a c → a b c", toys.sort, "words", _LETTERS, splits=_WITH_LONG),
+    Task("dates", "dates to ISO: the 3rd of May 2021 → 2021-05-03", dates.generate, "characters", _DAYS, apart=1),
+    Task("listops", "nested lists: [MAX 2 9 [MIN 4 7 ] 0 ] → 9", listops.generate, "words",
+         {"depth": 3, "length": 40}, splits=_WITH_LONG),
+)  # fmt: skip
+TASKS: dict[str, Task] = {task.name: task for task in _MADE}

@@ -1,0 +1,351 @@
+"""The command line: parse, call a recipe, print. Whatever is slow to import is imported where it is used."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.translator import Result
+
+app = typer.Typer(
+    help="Train your own text-to-text model from a file of pairs, look inside it, and use it.",
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
+)  # fmt: skip
+show = typer.Typer(help="Draw pictures: learning curves, attention, positions.", no_args_is_help=True)
+data = typer.Typer(help="List, inspect and make data.", no_args_is_help=True)
+app.add_typer(show, name="show")
+app.add_typer(data, name="data")
+
+TEXTS = {"ignore_unknown_options": True}  # a text may begin with a dash: -940-819
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that `regard train` wrote.")]
+Sets = Annotated[list[str] | None, typer.Argument(metavar="[section.name=value]...", help="Settings, such as train.steps=1000.")]
+Out = Annotated[Path | None, typer.Option(help="Where to write it.")]
+
+
+def main() -> None:
+    """Run the command line; a mistake of the caller's is one line and exit code 2. --debug shows the traceback instead."""
+    debug = "--debug" in sys.argv
+    sys.argv = [word for word in sys.argv if word != "--debug"]
+    try:
+        app()
+    except UserError as error:
+        if debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stderr.close()
+        sys.exit(0)
+
+
+@app.command()
+def demo(out: Out = None) -> None:
+    """Two minutes: train English → French on built-in sentences, and look at the result."""
+    from regard.demo import demo as run_demo
+
+    _stopping(lambda: run_demo(out))
+
+
+@app.command()
+def train(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A task, a named corpus, a file or a folder.")],
+    settings: Sets = None,
+    preset: Annotated[str | None, typer.Option(help="A measured configuration; `regard presets` lists them.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file of settings, such as another run's config.toml.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    start_from: Annotated[Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")] = None,
+) -> None:
+    """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
+    from regard.config import parse_overrides
+    from regard.recipes import train as run_train
+
+    sets = parse_overrides(settings or [])
+    given: dict[str, Any] = {"preset": preset, "config": config, "out": out, "resume": resume, "start_from": start_from, **sets}
+    run = _stopping(lambda: run_train(data, **given))
+    print(f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}')
+
+
+def _stopping(work: Any) -> Any:
+    """Call it; if it was asked to stop and has saved everything, say so and leave with the signal's exit code."""
+    from regard.fitting import Interrupted
+
+    try:
+        return work()
+    except Interrupted as stopped:
+        print(f"\n{stopped}", file=sys.stderr)
+        sys.exit(stopped.code)
+
+
+@app.command(context_settings=TEXTS)
+def translate(
+    run: RunFolder,
+    text: Annotated[list[str] | None, typer.Argument(help="Texts; none: lines of --input or of standard input.")] = None,
+    input: Annotated[Path | None, typer.Option(help="A file, one text a line.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the answers here, not to standard output.")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. Default: the run's search.width.")] = None,
+    nbest: Annotated[int, typer.Option(min=1, help="Answers per text.")] = 1,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw the answer at random.")] = False,
+    temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Of --sample: from the likeliest tokens that hold this share.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
+    prefix: Annotated[str, typer.Option(help="The answer begins with this.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
+) -> None:
+    """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
+    _refuse_options(text or [], translate)
+    from regard.translator import Sampling, load
+
+    translator = load(run, beam=beam)
+    sampling = Sampling(temperature, top_k, top_p, seed) if sample else None
+    sink = output.open("w", encoding="utf-8") if output else sys.stdout
+    for burst in [text] if text else _bursts(input):
+        for result in translator.translate(burst, n_best=nbest, prefix=prefix, sampling=sampling):
+            print(_line(result, as_json, nbest), file=sink)
+            if attention is not None:
+                _attention_page(result, attention)
+                attention = None
+        sink.flush()
+    if output:
+        sink.close()
+
+
+def _line(result: Result, as_json: bool, nbest: int) -> str:
+    if as_json:
+        fields: dict[str, Any] = {name: getattr(result, name) for name in ("source", "text", "score", "tokens", "logprobs")}
+        fields["alternatives"] = [{"text": a.text, "score": a.score} for a in result.alternatives]
+        return json.dumps({**fields, "warnings": result.warnings}, ensure_ascii=False)
+    for warning in result.warnings:
+        print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
+    answers = [(result.text, result.score), *((a.text, a.score) for a in result.alternatives)]
+    return "\n".join(text if nbest == 1 else f"{score:.4f}\t{text}" for text, score in answers)
+
+
+def _refuse_options(texts: Iterable[str], command: Any) -> None:
+    """`--beem 3` is a slip, not a text to translate."""
+    import difflib
+    import inspect
+
+    for word in texts:
+        if word.startswith("--") and word[2:3].isalpha():
+            near = difflib.get_close_matches(word[2:], [n.replace("_", "-") for n in inspect.signature(command).parameters], n=1)
+            hint = f"; did you mean --{near[0]}?" if near else ""
+            raise UserError(f"no option {word}{hint} (a text that begins with two dashes goes in by --input or a pipe)")
+
+
+def _bursts(path: Path | None) -> Iterator[list[str]]:
+    """Lines as they come: up to 512 together, but none waits more than 20 ms for the next."""
+    import queue
+    import threading
+
+    if path is not None and not path.is_file():
+        raise UserError(f"{path}: no such file")
+    lines: queue.Queue[str | None] = queue.Queue(maxsize=4096)
+
+    def read() -> None:
+        with path.open("rb") if path else sys.stdin.buffer as stream:
+            for line in stream:
+                lines.put(line.decode("utf-8", "replace").rstrip("\r\n"))
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    ended = False
+    while not ended and (first := lines.get()) is not None:
+        burst = [first]
+        while len(burst) < 512 and not ended:
+            try:
+                line = lines.get(timeout=0.02)
+            except queue.Empty:
+                break
+            if line is None:
+                ended = True
+            else:
+                burst.append(line)
+        yield burst
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
+    split: Annotated[str, typer.Option(help="train, dev, test, or long for some tasks.")] = "test",
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. Default: the run's search.width.")] = None,
+    against: Annotated[Path | None, typer.Option(help="A second run to compare with, by paired bootstrap.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
+    from regard.recipes import evaluate as run_evaluate
+
+    found = run_evaluate(run, data, split=split, beam=beam, against=against)
+    c = found.comparison
+    if as_json:
+        extra = {"against": {k: getattr(c, k) for k in ("a", "b", "difference", "low", "high", "p")}} if c else {}
+        print(json.dumps({**found.report.as_dict(), **extra}, ensure_ascii=False))
+        return
+    _table(["score", "value", "meaning"], found.report.rows())
+    if c is not None:
+        doubt = f"95 %: {c.low:+.2f} … {c.high:+.2f}, p = {c.p:.3f}"
+        print(f"BLEU {c.a:.2f}, the other {c.b:.2f}: a difference of {c.difference:+.2f} ({doubt})")
+
+
+def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@show.command("curves")
+def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = None) -> None:
+    """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out curves.svg`"""
+    from regard.pictures.curves import curves
+    from regard.run import Run
+
+    opened = [Run.open(path) for path in runs]
+    curves({run.path.name: run.records() for run in opened}, path := out or Path("curves.png"))
+    print(path)
+
+
+@show.command("attention", context_settings=TEXTS)
+def show_attention(
+    run: RunFolder,
+    text: Annotated[str, typer.Argument(help="What to translate.")],
+    out: Annotated[
+        Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: one of each.")
+    ] = None,
+    heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not their mean.")] = False,
+) -> None:
+    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ."`"""
+    _refuse_options([text], show_attention)
+    from regard.pictures.heatmaps import head_grid, heatmap
+    from regard.translator import load
+
+    result = next(load(run).translate([text]))
+    record = result.attention
+    if "cross" not in record.blocks:
+        raise UserError(f"{run}: this model has no attention to show (model.attention=none)")
+    cross, title = record.blocks["cross"], f"{text} → {result.text}"
+    for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
+        if path.suffix == ".html":
+            _attention_page(result, path)
+        elif heads:
+            head_grid(cross, record.target, record.source, title=title, out=path)
+        else:
+            heatmap(cross.mean((0, 1)), record.target, record.source, title=title, out=path)
+        print(path)
+
+
+def _attention_page(result: Result, path: Path) -> None:
+    from regard.pictures.page import write_page
+
+    record = result.attention
+    write_page(path, record.source, record.target, record.blocks, text_in=result.source, text_out=result.text)
+
+
+@show.command("positions")
+def show_positions(
+    name: Annotated[str, typer.Argument(help="sinusoidal, or a run whose table to show.")] = "sinusoidal",
+    width: Annotated[int, typer.Option(min=1)] = 64,
+    length: Annotated[int, typer.Option(min=1)] = 100,
+    out: Out = None,
+) -> None:
+    """Positional encodings as a matrix and as curves.  Example: `regard show positions --width 32`"""
+    import torch
+
+    from regard.nn import sinusoids
+    from regard.pictures.positions import positions_figure
+
+    table = sinusoids(torch.arange(length), width)
+    if name != "sinusoidal":
+        from regard.run import Run
+
+        position = Run.open(name).model().encoder.get_submodule("position")
+        empty = torch.zeros(length, position.get_parameter("table").shape[1] if hasattr(position, "table") else width)
+        table = position.embed(empty, torch.arange(length)).detach()  # type: ignore[operator]
+        if not table.any():
+            raise UserError(f"{name}: its positions are not a table that is added to the embeddings")
+    positions_figure(table.numpy(), Path(name).name, path := out or Path("positions.png"))
+    print(path)
+
+
+@data.command("list")
+def data_list() -> None:
+    """Tasks that are made on the spot, and corpora found below $REGARD_DATA."""
+    import os
+
+    from regard.data.tasks import TASKS
+
+    rows = [(task.name, task.summary, " ".join(f"{k}={v}" for k, v in task.options.items())) for task in TASKS.values()]
+    home = os.environ.get("REGARD_DATA")
+    found = sorted(path for path in Path(home).iterdir() if path.is_dir()) if home and Path(home).is_dir() else []
+    _table(["name", "what", "options"], [*rows, *((path.name, f"corpus in {path}", "") for path in found)])
+
+
+@data.command("generate", context_settings=TEXTS)
+def data_generate(
+    task: Annotated[str, typer.Argument(metavar="TASK")],
+    options: Annotated[list[str] | None, typer.Argument(metavar="[name=value]...")] = None,
+    count: Annotated[int, typer.Option(min=0)] = 10,
+    seed: Annotated[int | None, typer.Option()] = None,
+    split: Annotated[str, typer.Option()] = "train",
+) -> None:
+    """Pairs of a task, as TSV.  Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`"""
+    from regard.data.tasks import TASKS, nearest
+
+    if task not in TASKS:
+        raise UserError(f"no task {task!r}{nearest(task, TASKS)}")
+    if wrong := [word for word in options or [] if "=" not in word or word.startswith("-")]:
+        raise UserError(f"{wrong[0]!r} is not an option: write name=value, such as complexity=3")
+    values = dict(word.split("=", 1) for word in options or [])
+    for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
+        print(f"{source}\t{target}")
+
+
+@data.command("inspect")
+def data_inspect(data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None) -> None:
+    """What is in some data, what would be skipped, and what `train` would choose.  Example: `regard data inspect pairs.tsv`"""
+    from regard.config import build, merge, parse_overrides
+    from regard.data.splits import leaks
+    from regard.planning import choose, survey
+    from regard.preparing import open_splits
+
+    given = merge({"data": {"path": data}}, parse_overrides(settings or []))
+    splits = open_splits(build(given).data)
+    rows = []
+    for name in ("train", "dev", "test", "long"):
+        stream = getattr(splits, name)
+        if stream is not None:
+            found = survey(stream)
+            sides = [f"{side.mean_words:.1f} words, {len(side.words):,} different" for side in (found.source, found.target)]
+            rows.append((name, f"{found.pairs:,}", *sides))
+    _table(["split", "pairs", "source", "target"], rows)
+    shared = leaks(splits)
+    print(f"{shared.duplicates:,} training pairs repeat an earlier one")
+    print(f"{shared.dev:,} dev and {shared.test:,} test sources also stand in training")
+    print(*splits.skipped.lines(), *splits.notes, "train would choose:", sep="\n")
+    print(*(f"  {reason}" for reason in choose(splits, given)[1]), sep="\n")
+
+
+@app.command()
+def presets() -> None:
+    """Measured configurations, and what was measured."""
+    from regard.presets import presets as all_presets
+
+    _table(["preset", "what it is and what it reached"], all_presets().items())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What the tests of recipes and of the command line share: tiny settings, one trained run, and the command itself."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Settings = dict[str, dict[str, Any]]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Settings:
+    """Settings that train in a second."""
+    return {
+        "model": {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0},
+        "train": {"steps": 6, "warmup": 2, "log_every": 2, "evaluate_every": 3, "save_every": 3, "tensorboard": "off"},
+        "search": {"width": 2, "limit_ratio": 1.0, "limit_extra": 2},
+    }
+
+
+@pytest.fixture(scope="session")
+def run(tiny: Settings, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A trained run on sums. It cannot calculate, and nobody may change it."""
+    import regard
+    from regard.reporter import Reporter
+
+    data = {"options": {"train": 60, "dev": 12, "test": 12}, "batch_sentences": 20}
+    text, out = {"tokenizer": "characters"}, tmp_path_factory.mktemp("run") / "sums"
+    return regard.train(
+        regard.Config(), out=out, reporter=Reporter(quiet=True), **tiny | {"data": data | {"path": "arithmetic"}, "text": text}
+    )
+
+
+@pytest.fixture(scope="session")
+def command() -> Command:
+    """`python -m regard …` in a process of its own."""
+
+    def call(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "regard", *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"} | more.pop("env", {}),
+            **more,
+        )
+
+    return call
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, and we stand in it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -1,0 +1,153 @@
+"""Law 4: masked weights are exactly zero, rows sum to one, an empty row is zeros; watching changes no bit."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.nn import Attention, Mask, masked_softmax, watch
+
+few = settings(max_examples=25, deadline=None, derandomize=True)
+TYPES = {"fp32": (torch.float32, 1e-6), "bf16": (torch.bfloat16, 2e-2), "fp16": (torch.float16, 2e-3)}
+
+
+def hold(weights, allowed, tolerance):
+    allowed = allowed.expand_as(weights)
+    assert (weights[~allowed] == 0).all()
+    assert (weights >= 0).all()
+    total = weights.float().sum(-1)
+    expected = allowed.any(-1).float()
+    torch.testing.assert_close(total, expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@few
+@given(st.integers(0, 10_000), st.data())
+def test_lengths_for_all_queries(kind, seed, data):
+    dtype, tolerance = TYPES[kind]
+    lengths = torch.tensor(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=4)))
+    scores = torch.randn(len(lengths), 2, 3, 6, generator=torch.Generator().manual_seed(seed)) * 20
+    weights = masked_softmax(scores.to(dtype), lengths)
+    assert weights.dtype == dtype
+    hold(weights, torch.arange(6) < lengths[:, None, None, None], tolerance)
+    torch.testing.assert_close(masked_softmax(scores[:, 0].to(dtype), lengths), weights[:, 0], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@few
+@given(st.integers(0, 10_000), st.data())
+def test_lengths_for_each_query(kind, seed, data):
+    dtype, tolerance = TYPES[kind]
+    rows = st.lists(st.integers(0, 6), min_size=3, max_size=3)
+    lengths = torch.tensor(data.draw(st.lists(rows, min_size=1, max_size=4)))
+    scores = torch.randn(len(lengths), 2, 3, 6, generator=torch.Generator().manual_seed(seed)) * 20
+    weights = masked_softmax(scores.to(dtype), lengths)
+    hold(weights, torch.arange(6) < lengths[:, None, :, None], tolerance)
+    torch.testing.assert_close(masked_softmax(scores[:, 1].to(dtype), lengths), weights[:, 1], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@few
+@given(st.integers(0, 10_000))
+def test_any_mask(kind, seed):
+    dtype, tolerance = TYPES[kind]
+    random = torch.Generator().manual_seed(seed)
+    scores = (torch.randn(3, 2, 4, 5, generator=random) * 20).to(dtype)
+    allowed = torch.rand(3, 1, 4, 5, generator=random) < 0.4
+    hold(masked_softmax(scores, allowed), allowed, tolerance)
+    hold(masked_softmax(scores, Mask(extra=allowed)), allowed, tolerance)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_gradient_stays_finite_where_nothing_may_be_seen(kind):
+    scores = torch.randn(2, 1, 3, 4).to(TYPES[kind][0]).requires_grad_()
+    weights = masked_softmax(scores, torch.tensor([[0, 4, 2], [1, 0, 0]]))
+    (weights.float() * torch.randn(2, 1, 3, 4)).sum().backward()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad[0, 0, 0] == 0).all()
+    assert (scores.grad[1, 0, 1:] == 0).all()
+
+
+def test_no_mask_is_softmax():
+    scores = torch.randn(2, 1, 3, 4)
+    assert torch.equal(masked_softmax(scores), scores.softmax(-1))
+
+
+@pytest.mark.parametrize("largest", [1e4, 6e4])
+def test_very_large_scores(largest):
+    scores = torch.full((1, 1, 2, 4), -largest, dtype=torch.float16)
+    scores[..., 0] = largest
+    hold(masked_softmax(scores, torch.tensor([3])), torch.arange(4) < 3, 2e-3)
+
+
+@torch.no_grad()
+def test_watching_changes_no_bit(model, batch_of):
+    batch = batch_of(1, [(5, 6), (1, 3), (3, 0)])
+    plain = model(batch.source, batch.source_lengths, batch.target_in)
+    with watch(model) as record:
+        watched = model(batch.source, batch.source_lengths, batch.target_in)
+    assert torch.equal(plain, watched)
+    attentions = {name for name, part in model.named_modules() if isinstance(part, Attention)}
+    assert set(record.weights) == attentions
+
+
+@torch.no_grad()
+def test_weights_of_every_attention(model, batch_of):
+    batch = batch_of(2, [(5, 6), (1, 3), (3, 0)])
+    with watch(model) as record:
+        model(batch.source, batch.source_lengths, batch.target_in)
+    length = batch.target_in.shape[1]
+    inside = (torch.arange(batch.source.shape[1]) < batch.source_lengths[:, None])[:, None, None]
+    past = torch.ones(length, length, dtype=torch.bool).tril()
+    for name, calls in record.weights.items():
+        weights = torch.cat(calls, dim=2)
+        causal = name.startswith("decoder.blocks") and name.endswith("attention")
+        assert weights.shape[2] == (batch.source.shape[1] if name.startswith("encoder") else length)
+        hold(weights, past if causal else inside, 1e-5)
+
+
+@torch.no_grad()
+def test_fused_is_readable(model, batch_of, close):
+    batch = batch_of(3, [(5, 6), (1, 3), (3, 0)])
+    readable = copy.deepcopy(model)
+    for part in readable.modules():
+        if isinstance(part, Attention):
+            part.fused = False
+    fast = model(batch.source, batch.source_lengths, batch.target_in)
+    slow = readable(batch.source, batch.source_lengths, batch.target_in)
+    close(fast, slow)
+    assert model.loss(batch).loss == pytest.approx(float(readable.loss(batch).loss), rel=1e-5)
+
+
+@torch.no_grad()
+def test_a_source_that_may_not_be_seen_gives_zeros():
+    """Fused or readable: nothing to look at is nothing found, not NaN."""
+    attention = Attention(8, heads=2, bias=False).eval()
+    x = torch.randn(2, 3, 8)
+    mask = Mask(key_lengths=torch.tensor([3, 0]))
+    fast = attention(x, attention.project(x), mask)
+    attention.fused = False
+    slow = attention(x, attention.project(x), mask)
+    assert (fast[1] == 0).all()
+    torch.testing.assert_close(fast, slow)
+
+
+@torch.no_grad()
+def test_watching_is_of_one_thread_only():
+    attention = Attention(8)
+    x = torch.randn(1, 3, 8)
+
+    def look():
+        attention(x, attention.project(x), Mask())
+
+    with watch(attention) as record:
+        other = threading.Thread(target=look)
+        other.start()
+        other.join()
+        assert not record.weights
+        look()
+    look()
+    assert [len(calls) for calls in record.weights.values()] == [1]

@@ -1,0 +1,138 @@
+"""Law 5: beam 1 = greedy, cached = uncached, and branches of one state do not disturb each other."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.nn import KeyValue
+from regard.search import beam, greedy
+from regard.text.vocabulary import BOS, EOS, PAD
+
+few = settings(max_examples=2, deadline=None, derandomize=True)
+lengths = st.lists(st.tuples(st.integers(0, 6), st.just(0)), min_size=1, max_size=3)
+LIMIT = 7
+
+
+def start(model, batch):
+    return model.decoder.start(model.encoder(batch.source, batch.source_lengths))
+
+
+def by_recomputing(model, source, lengths):
+    """Greedy without any state: the whole prefix is read again for every token."""
+    prefix = torch.full((1, 1), BOS)
+    for _ in range(LIMIT):
+        logits = model(source, lengths, prefix)[:, -1]
+        logits[:, [PAD, BOS]] = -torch.inf
+        prefix = torch.cat((prefix, logits.argmax(-1, keepdim=True)), dim=1)
+        if prefix[0, -1] == EOS:
+            break
+    return prefix[0, 1:].tolist()
+
+
+@few
+@given(st.integers(0, 10_000), lengths)
+@torch.no_grad()
+def test_cached_is_uncached_and_beam_one_is_greedy(model, batch_of, seed, lengths):
+    batch = batch_of(seed, lengths)
+    limit = [LIMIT] * batch.size
+    found = greedy(model.step, start(model, batch), batch=batch.size, limit=limit)
+    for row, one in enumerate(found):
+        source = batch.source[row : row + 1, : batch.source_lengths[row]]
+        again = by_recomputing(model, source, batch.source_lengths[row : row + 1])
+        assert one.tokens + [EOS] * one.finished == again
+    narrow = beam(model.step, start(model, batch), batch=batch.size, limit=limit, width=1)
+    for one, [other] in zip(found, narrow, strict=True):
+        assert (one.tokens, one.finished) == (other.tokens, other.finished)
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+@few
+@given(st.integers(0, 10_000))
+@torch.no_grad()
+def test_a_hypothesis_has_the_probability_that_teacher_forcing_gives_it(model, batch_of, seed):
+    """Whatever was expanded, reordered and pruned on the way."""
+    batch = batch_of(seed, [(5, 0), (1, 0), (3, 0)])
+    found = beam(model.step, start(model, batch), batch=3, limit=[LIMIT, 3, LIMIT], width=3, n_best=3)
+    for row, hypotheses in enumerate(found):
+        for one in hypotheses:
+            produced = one.tokens + [EOS] * one.finished
+            given_tokens = torch.tensor([[BOS, *produced[:-1]]])
+            source = batch.source[row : row + 1]
+            logits = model(source, batch.source_lengths[row : row + 1], given_tokens)[0]
+            logits[:, [PAD, BOS]] = -torch.inf
+            expected = logits.log_softmax(-1)[range(len(produced)), produced]
+            assert one.logprobs == pytest.approx(expected.tolist(), abs=2e-5)
+
+
+@few
+@given(st.integers(0, 10_000), st.integers(0, 3))
+@torch.no_grad()
+def test_branches_do_not_disturb_each_other(model, batch_of, close, seed, steps):
+    batch = batch_of(seed, [(5, 5), (2, 5)])
+    state = start(model, batch)
+    for t in range(steps):
+        _, state = model.step(batch.target_in[:, t], state)
+    one, other = torch.tensor([7, 8]), torch.tensor([9, 10])
+
+    def walk(first, state):
+        logits, state = model.step(first, state)
+        return torch.stack((logits, model.step(torch.tensor([11, 12]), state)[0]))
+
+    before = walk(one, state)
+    _, left = model.step(one, state)
+    _, right = model.step(other, state)
+    after_left = model.step(other, left)[0]
+    walk(other, state)
+    model.step(one, right)
+    assert torch.equal(model.step(other, left)[0], after_left)
+    assert torch.equal(walk(one, state), before)
+    for rows in ([0, 1], [1, 0], [1]):
+        sentences = torch.tensor(rows)
+        branch = state.select(sentences, torch.zeros(len(rows), 1, dtype=torch.long))
+        model.step(other[sentences], branch)
+        close(model.step(one[sentences], branch)[0], before[0][sentences])
+    assert torch.equal(walk(one, state), before)
+
+
+@torch.no_grad()
+def test_selected_beams_do_not_disturb_each_other(model, batch_of, close):
+    batch = batch_of(5, [(5, 5), (2, 5)])
+    _, state = model.step(batch.target_in[:, 0], start(model, batch))
+    wide = state.select(torch.arange(2), torch.zeros(2, 3, dtype=torch.long))
+    tokens, others = torch.arange(6) + 10, torch.arange(6) + 20
+    first, after = model.step(tokens, wide)
+    order = torch.tensor([[2, 0, 0], [1, 1, 2]])
+    turned = after.select(torch.arange(2), order)
+    expected = model.step(others, turned)[0]
+    model.step(others, after)
+    model.step(tokens, turned)
+    model.step(others, wide)
+    assert torch.equal(model.step(tokens, wide)[0], first)
+    assert torch.equal(model.step(others, turned)[0], expected)
+    rows = (torch.arange(2)[:, None] * 3 + order).flatten()
+    source = torch.arange(2).repeat_interleave(3)
+    prefix = torch.stack((batch.target_in[source, 0], tokens[rows], others), dim=1)
+    whole = model(batch.source[source], batch.source_lengths[source], prefix)[:, -1]
+    close(expected, whole)
+
+
+@torch.no_grad()
+def test_the_source_is_kept_once_for_all_beams(model, batch_of):
+    """Nothing that is as long as the source grows with the beams."""
+    batch = batch_of(6, [(12, 3), (9, 3)])
+    _, state = model.step(batch.target_in[:, 0], start(model, batch))
+    wide = state.select(torch.arange(2), torch.zeros(2, 4, dtype=torch.long))
+    _, wide = model.step(torch.arange(8) + 10, wide)
+
+    def memories(state):
+        for value in vars(state).values():
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, KeyValue) and len(one) == batch.source.shape[1]:
+                    yield one
+
+    kept = list(memories(wide))
+    assert [len(one.key) for one in kept] == [2] * len(kept)
+    assert len(kept) == len(list(memories(state)))
+    pruned = wide.select(torch.tensor([1]), torch.tensor([[0, 3]]))
+    assert [len(one.key) for one in memories(pruned)] == [1] * len(kept)

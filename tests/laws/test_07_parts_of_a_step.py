@@ -1,0 +1,76 @@
+"""Law 7: loss and gradient of the parts are those of the whole, and packed rows cost nothing in truth."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.config import TrainConfig
+from regard.data.batches import collate
+from regard.training.trainer import Trainer
+
+CONFIG = TrainConfig(
+    optimizer="sgd", rate=0.5, warmup=0, schedule="constant", clip=0.0, smoothing=0.1, precision="fp32", threads=1
+)
+LENGTHS = [(5, 6), (1, 1), (3, 0), (6, 3)]
+
+
+def rows_of(batch):
+    sizes = zip(batch.source_lengths.tolist(), batch.target_lengths.tolist(), strict=True)
+    return [(batch.source[i, :s].tolist(), batch.target[i, : t + 1].tolist()) for i, (s, t) in enumerate(sizes)]
+
+
+def updated(model, parts, config=CONFIG):
+    trainer = Trainer(copy.deepcopy(model), lambda step: parts[0], config, steps=10, device=torch.device("cpu"))
+    trainer.update(parts)
+    return trainer
+
+
+def same(one, other):
+    for (name, ours), theirs in zip(one.named_parameters(), other.parameters(), strict=True):
+        assert (ours.grad is None) == (theirs.grad is None), name
+        if ours.grad is not None:
+            torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_halves_make_the_whole(model, batch_of):
+    whole = batch_of(1, LENGTHS)
+    rows = rows_of(whole)
+    one = updated(model, [whole])
+    two = updated(model, [collate(rows[:1]), collate(rows[1:])])
+    same(one.model, two.model)
+    assert one.progress.window.loss == pytest.approx(two.progress.window.loss, rel=1e-5)
+    assert one.progress.window.nll == pytest.approx(two.progress.window.nll, rel=1e-5)
+    assert (one.progress.window.tokens, one.progress.window.correct) == (two.progress.window.tokens, two.progress.window.correct)
+
+
+def test_halves_make_the_whole_when_clipped(build, transformer, batch_of):
+    """The norm that is clipped is that of the step, not of its parts."""
+    model, whole = build(transformer()), batch_of(2, LENGTHS)
+    rows = rows_of(whole)
+    config = TrainConfig(**{**vars(CONFIG), "clip": 0.05})
+    one, two = updated(model, [whole], config), updated(model, [collate(rows[2:]), collate(rows[:2])], config)
+    same(one.model, two.model)
+    assert torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in one.model.parameters()])) <= 0.0501
+
+
+def test_packed_is_padded(model, batch_of):
+    batch, smoothing = batch_of(3, LENGTHS), 0.1
+    packed, padded = copy.deepcopy(model), copy.deepcopy(model)
+    sums = packed.loss(batch, smoothing)
+    sums.loss.backward()
+    logits = padded(batch.source, batch.source_lengths, batch.target_in)
+    real = torch.arange(logits.shape[1]) < batch.target_lengths[:, None]
+    rows, targets = logits[real], batch.target_out[real]
+    loss = F.cross_entropy(rows, targets, reduction="sum", label_smoothing=smoothing)
+    loss.backward()
+    torch.testing.assert_close(sums.loss, loss, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(sums.nll, F.cross_entropy(rows, targets, reduction="sum").detach(), atol=1e-4, rtol=1e-5)
+    assert int(sums.correct) == int((rows.argmax(-1) == targets).sum())
+    assert sums.tokens == batch.tokens == len(targets)
+    assert float(packed.loss(batch).loss.detach()) == pytest.approx(float(sums.nll), rel=1e-5)
+    for (name, ours), theirs in zip(packed.named_parameters(), padded.parameters(), strict=True):
+        if theirs.grad is not None:
+            torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")

@@ -1,0 +1,151 @@
+"""Law 8: train k, stop, resume, train n-k is train n, bit for bit: weights, optimiser, log. Even when killed anywhere."""
+
+import hashlib
+import json
+import multiprocessing
+import random
+import shutil
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+import regard
+from regard.fitting import Interrupted
+from regard.reporter import Bar, Reporter
+
+SIZES = {
+    "transformer": {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.2},
+    "rnn": {"kind": "rnn", "width": 16, "embedding": 16, "cell": "gru", "dropout": 0.2},
+}
+DATA = {"limit": 60, "dev": 12, "test": 4, "batch_sentences": 8, "options": {"length": 4, "symbols": 5}}
+STEPS = 24
+TRAIN = {"steps": STEPS, "epochs": 0, "warmup": 5, "save_every": 5, "evaluate_every": 6, "log_every": 4, "threads": 1}
+TRAIN |= {"average": 2, "keep": 2, "tensorboard": "off", "device": "cpu", "precision": "fp32", "smoothing": 0.1}
+CLOCK = {"seconds", "tokens_per_second", "examples_per_second"}
+CASES = {"transformer": ("transformer", {}), "rnn-accumulate": ("rnn", {"accumulate": 2, "optimizer": "sgd"})}
+
+
+def train(out, case, **changes):
+    model, more = CASES[case]
+    return regard.train(
+        "copy", out=out, model=SIZES[model], data=DATA, train=TRAIN | more | changes, search={"width": 2}, reporter=Silent()
+    )
+
+
+class Silent(Reporter):
+    def __init__(self):
+        super().__init__(quiet=True)
+
+
+class StopAfter(Silent):
+    """Asks this process to stop, as Ctrl-C would, when so many steps are done."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    @contextmanager
+    def bar(self, total, start=0):
+        step = self.step
+
+        class Stopping(Bar):
+            def to(self, done, note):
+                if done == step:
+                    signal.raise_signal(signal.SIGINT)
+
+        yield Stopping(total, start)
+
+
+def log(run):
+    records = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in record.items() if k not in CLOCK} for record in records]
+
+
+def digests(run):
+    """Of everything that says what was learned."""
+    files = [p for p in run.path.glob("checkpoints/*/*") if p.name in ("model.safetensors", "optimizer.safetensors")]
+    files += [run.path / name for name in ("best", "samples.txt", "config.toml")]
+    return {str(p.relative_to(run.path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(files)}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def straight(request, tmp_path_factory):
+    """A run that nobody interrupted."""
+    return request.param, train(tmp_path_factory.mktemp("straight") / "run", request.param)
+
+
+def test_straight_twice(straight, tmp_path):
+    case, expected = straight
+    run = train(tmp_path / "run", case)
+    assert log(run) == log(expected)
+    assert digests(run) == digests(expected)
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")
+@pytest.mark.parametrize("stops", [[1], [6], [10, 11], [13, 23]], ids=str)
+def test_stopped_and_resumed(straight, tmp_path, stops):
+    case, expected = straight
+    model, more = CASES[case]
+    settings = {"model": SIZES[model], "data": DATA, "train": TRAIN | more, "search": {"width": 2}}
+    for stop in stops:
+        with pytest.raises(Interrupted) as caught:
+            regard.train("copy", out=tmp_path / "run", resume=True, reporter=StopAfter(stop), **settings)
+        assert caught.value.code == 128 + signal.SIGINT
+        settings = {}  # a resumed run keeps its own
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    run = regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
+    assert log(run) == log(expected)
+    assert digests(run) == digests(expected)
+
+
+def test_resuming_what_is_finished_changes_nothing(straight, tmp_path):
+    _, run = straight
+    records, bits = log(run), digests(run)
+    shutil.copytree(run.path, tmp_path / "run")
+    again = regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
+    assert digests(again) == bits
+    assert log(again) == records
+
+
+def test_resuming_what_patience_ended_changes_nothing(tmp_path):
+    """Early stopping is an end, too: a kill after the last checkpoint must not let training run on."""
+    run = train(tmp_path / "run", "transformer", patience=1, rate=1e-30, average=0)
+    assert log(run)[-1]["step"] < STEPS
+    records, bits = log(run), digests(run)
+    again = regard.train("copy", out=run.path, resume=True, reporter=Silent())
+    assert log(again) == records
+    assert digests(again) == bits
+
+
+def steps_done(out):
+    return max((int(p.name.removeprefix("step-")) for p in out.glob("checkpoints/step-*")), default=0)
+
+
+def test_killed_at_random_moments(tmp_path):
+    """SIGKILL, at any moment: while a checkpoint is written, while an old one is removed, between the log and the weights."""
+    settings = TRAIN | {"steps": 150, "save_every": 7, "evaluate_every": 20, "log_every": 2, "average": 3, "keep": 3}
+    given = {"model": SIZES["transformer"], "data": DATA, "train": settings}
+    whole = regard.train("copy", out=tmp_path / "whole", reporter=Silent(), **given)
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["regard.recipes", "torch._dynamo", "matplotlib.pyplot"])
+    out, moments = tmp_path / "killed", random.Random(8)
+    for _ in range(6):
+        before, deadline = steps_done(out), time.monotonic() + 30
+        kept = {} if out.exists() else given
+        process = processes.Process(target=regard.train, args=("copy",), kwargs={"out": out, "resume": True, **kept})
+        process.start()
+        wanted = before + moments.randrange(1, 14)
+        while steps_done(out) < wanted and process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0, 0.08))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert 0 < steps_done(out) < settings["steps"]
+    run = regard.train("copy", out=out, resume=True, reporter=Silent())
+    assert digests(run) == digests(whole)
+    assert log(run) == log(whole)
+    assert not list(out.glob("**/*.tmp"))

@@ -1,0 +1,102 @@
+"""Law 9: a config round-trips; a run moved to another folder still loads and answers the same."""
+
+import dataclasses
+import shutil
+import typing
+from typing import Literal, get_args, get_origin
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import regard
+from regard.config import MODELS, SECTIONS, Config, build, merge, parse_overrides, read_toml, to_settings, to_toml
+from regard.errors import UserError
+from regard.reporter import Reporter
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+numbers = st.floats(1e-12, 1e6) | st.integers(1, 50).map(float)
+
+
+def values(hint, name):
+    """Anything that a field of this type may hold."""
+    if get_origin(hint) is Literal:
+        return st.sampled_from(get_args(hint))
+    if get_origin(hint) is tuple:
+        return st.tuples(*(values(h, name) for h in get_args(hint)))
+    if get_origin(hint) is dict:
+        simple = st.integers() | st.booleans() | texts | numbers
+        return st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), simple, max_size=3)
+    return {int: st.integers(1, 64), float: numbers, bool: st.booleans(), str: texts}[hint]
+
+
+def section(cls):
+    hints = typing.get_type_hints(cls)
+    free = {f.name: values(hints[f.name], f.name) for f in dataclasses.fields(cls) if f.name not in ("kind", "heads", "dropout")}
+    return st.fixed_dictionaries({}, optional=free)
+
+
+def configs():
+    plain = {name: section(cls) for name, cls in SECTIONS.items() if name != "model"}
+    models = st.sampled_from(sorted(MODELS)).flatmap(lambda k: section(MODELS[k]).map(lambda values: {"kind": k, **values}))
+    return st.fixed_dictionaries({**plain, "model": models})
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(configs())
+def test_config_round_trip(tmp_path_factory, drawn):
+    try:
+        config = build(drawn)
+    except UserError:
+        assume(False)
+    path = tmp_path_factory.getbasetemp() / "config.toml"
+    path.write_text(to_toml(to_settings(config)), encoding="utf-8")
+    again = build(read_toml(path))
+    assert again == config
+    assert build(merge(to_settings(Config()), to_settings(config))) == config
+
+
+@pytest.mark.parametrize("kind", sorted(MODELS))
+def test_defaults_round_trip(tmp_path, kind):
+    config = build({"model": {"kind": kind}})
+    (tmp_path / "c.toml").write_text(to_toml(to_settings(config)), encoding="utf-8")
+    assert build(read_toml(tmp_path / "c.toml")) == config
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(), st.floats(allow_nan=False), st.booleans(), st.lists(st.integers(), max_size=3))
+def test_overrides_say_values_as_toml_does(whole, real, flag, several):
+    words = [f"a.whole={whole}", f"a.real={real}", f"a.flag={str(flag).lower()}", f"b.deep.several={several}"]
+    assert parse_overrides(words) == {"a": {"whole": whole, "real": real, "flag": flag}, "b": {"deep": {"several": several}}}
+
+
+MODELS_TO_MOVE = {
+    "transformer": {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "position": "relative"},
+    "rnn": {"kind": "rnn", "width": 16, "embedding": 16},
+}
+
+
+@pytest.mark.parametrize("kind", MODELS_TO_MOVE)
+def test_a_run_moves(tmp_path, monkeypatch, kind):
+    train = {"steps": 6, "epochs": 0, "threads": 1, "tensorboard": "off", "device": "cpu", "average": 2, "save_every": 2}
+    data = {"limit": 60, "dev": 8, "test": 8, "options": {"length": 4, "symbols": 5}}
+    out = tmp_path / "here" / "run"
+    regard.train("reverse", out=out, model=MODELS_TO_MOVE[kind], data=data, train=train, reporter=Reporter(quiet=True))
+    texts = ["a b c", "e d", "", "zzz a"]
+    before = regard.load(out)(texts, n_best=2)
+    there = tmp_path / "there" / "über den Wolken"
+    there.parent.mkdir()
+    shutil.move(out, there)
+    monkeypatch.chdir(there.parent)
+    for path in (there, there.name):
+        translator = regard.load(path)
+        assert translator(texts, n_best=2) == before
+        weights = translator("a b c").attention
+        assert {w.dtype.name for w in weights.blocks.values()} == {"float32"}
+    report = regard.evaluate(there.name).report
+    assert report == dataclasses.replace(report)
+    again = regard.train("reverse", out=there, resume=True, reporter=Reporter(quiet=True))
+    assert again.path == there
+    assert regard.load(there)(texts, n_best=2) == before
+    assert torch.get_num_threads() == 1

@@ -1,0 +1,106 @@
+"""From a config to a model: ties, sizes, and parts of the user's own."""
+
+import pytest
+import torch
+
+from regard.config import RNNConfig, TransformerConfig, build
+from regard.errors import UserError
+from regard.models import build_model
+from regard.nn import Position, Score
+
+SMALL = {"width": 8, "ffn": 12, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+RNN = {"kind": "rnn", "width": 8, "embedding": 8}
+SOURCE, LENGTHS, TARGET = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0]]), torch.tensor([4, 2]), torch.tensor([[1, 5], [1, 6]])
+
+
+class MyScore(Score):
+    """−|q − k|²: nearness."""
+
+    def forward(self, query, prepared):
+        return -torch.cdist(query, prepared).square()
+
+
+class MyPosition(Position):
+    """Places told by a ramp."""
+
+    def embed(self, x, positions):
+        return x + positions[..., None] / 10
+
+
+@pytest.mark.parametrize("model", [SMALL, RNN, RNN | {"attention": "before"}], ids=["transformer", "rnn", "rnn-before"])
+def test_a_score_of_ones_own(model):
+    config = build({"model": model | {"score": "custom:MyScore"}}).model
+    made = build_model(config, 20, 20, parts={"score": MyScore})
+    assert any(isinstance(part, MyScore) for part in made.modules())
+    assert made(SOURCE, LENGTHS, TARGET).shape == (2, 2, 20)
+    with pytest.raises(UserError, match="MyScore"):
+        build_model(config, 20, 20)
+
+
+def test_a_position_of_ones_own():
+    config = build({"model": SMALL | {"position": "custom:MyPosition"}}).model
+    made = build_model(config, 20, 20, parts={"position": MyPosition}).eval()
+    assert any(isinstance(part, MyPosition) for part in made.modules())
+    turned = made(SOURCE[:1].flip(1), LENGTHS[:1], TARGET[:1])
+    assert not torch.allclose(turned, made(SOURCE[:1], LENGTHS[:1], TARGET[:1]))
+    with pytest.raises(UserError, match="MyPosition"):
+        build_model(config, 20, 20)
+
+
+@pytest.mark.parametrize("model", [SMALL, RNN], ids=["transformer", "rnn"])
+def test_ties(model):
+    tables = {}
+    for tie in ("none", "target", "all"):
+        made = build_model(build({"model": model | {"tie": tie}}).model, 20, 20)
+        source, target, out = made.encoder.embedding.weight, made.decoder.embedding.weight, made.decoder.out.weight
+        tables[tie] = sum(p.shape == (20, 8) for p in made.parameters())
+        assert (target is out) == (tie != "none")
+        assert (source is target) == (tie == "all")
+    assert tables == {"none": 3, "target": 2, "all": 1}
+
+
+@pytest.mark.parametrize("kind", [TransformerConfig, RNNConfig])
+def test_one_table_needs_one_vocabulary(kind):
+    with pytest.raises(UserError, match=r"model\.tie"):
+        build_model(kind(width=8, tie="all", **({"embedding": 8} if kind is RNNConfig else {"heads": 2})), 20, 21)
+
+
+@pytest.mark.parametrize("model", [SMALL, RNN], ids=["transformer", "rnn"])
+def test_two_vocabularies(model):
+    made = build_model(build({"model": model | {"tie": "none"}}).model, 20, 31)
+    assert made(SOURCE, LENGTHS, TARGET).shape == (2, 2, 31)
+
+
+@torch.no_grad()
+def test_positions_past_the_learned_table_are_told():
+    made = build_model(TransformerConfig(**SMALL, position="learned", max_positions=4), 20, 20)
+    made(SOURCE, LENGTHS, TARGET)
+    with pytest.raises(UserError, match=r"model\.max_positions"):
+        made(torch.full((1, 5), 7), torch.tensor([5]), TARGET[:1])
+    state = made.decoder.start(made.encoder(SOURCE, LENGTHS))
+    for _ in range(4):
+        _, state = made.step(torch.tensor([5, 6]), state)
+    with pytest.raises(UserError, match=r"model\.max_positions"):
+        made.step(torch.tensor([5, 6]), state)
+
+
+@pytest.mark.parametrize("model", [SMALL, RNN, RNN | {"attention": "before"}], ids=["transformer", "rnn", "rnn-before"])
+@torch.no_grad()
+def test_a_source_mask_of_ones_own(model):
+    """`extra` hides words of the source from every look: what they are does not matter to attention."""
+    torch.manual_seed(0)
+    made = build_model(build({"model": model | {"tie": "none"}}).model, 20, 20).eval()
+    allowed = torch.tensor([[True, False, True, True], [True, True, False, False]])[:, None, None]
+
+    def logits(source):
+        memory = made.encoder(source, LENGTHS, extra=allowed)
+        state = made.decoder.start(memory)
+        wide = state.select(torch.arange(2), torch.zeros(2, 2, dtype=torch.long))
+        return made.decoder(TARGET, state)[0], made.step(torch.tensor([5, 6, 7, 8]), wide)[0]
+
+    other = SOURCE.clone()
+    other[0, 1] = 11
+    if model is SMALL:  # an RNN's states carry the word on
+        for one, two in zip(logits(SOURCE), logits(other), strict=True):
+            torch.testing.assert_close(one, two, atol=1e-6, rtol=0)
+    assert all(one.isfinite().all() for one in logits(SOURCE))

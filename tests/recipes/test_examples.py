@@ -1,0 +1,37 @@
+"""Every example runs, in miniature, and leaves its table and its picture."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TABLES = {
+    "how_deep": ["blocks", "     1", "     2", "     3"],
+    "additive_vs_scaled_dot": ["score ", "additive ", "scaled_dot "],
+    "positions_on_off": ["positions ", "sinusoidal ", "none "],
+    "rnn_vs_transformer": ["model ", "RNN ", "RNN with attention ", "Transformer "],
+}
+
+
+def test_every_example_is_tried():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(TABLES)
+    assert all(len(path.read_text(encoding="utf-8").splitlines()) <= 60 for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_example(name, tmp_path):
+    out = tmp_path / "out"
+    words = [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", "--tiny", "--out", out]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().splitlines()
+    table = next(i for i, line in enumerate(lines) if line.startswith(TABLES[name][0]))
+    for row, start in enumerate(TABLES[name]):
+        assert lines[table + row].startswith(start)
+    assert lines[-1] == str(out / f"{name}.png")
+    assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # nothing is written elsewhere
+    if name == "positions_on_off":
+        assert ": the same." in done.stdout

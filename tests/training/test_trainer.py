@@ -1,0 +1,102 @@
+"""The loop over a model that is a table: what is logged, judged, saved, and when it stops."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from regard.config import TrainConfig
+from regard.data.batches import collate
+from regard.errors import UserError
+from regard.models import Sums
+from regard.training.trainer import Progress, Trainer
+
+BATCH = collate([([5, 6, 2], [1, 7, 2]), ([5, 2], [1, 8, 9, 2])])
+
+
+class Still(nn.Module):
+    """A loss of |w|² a token."""
+
+    def __init__(self, value=1.0):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([[value]]))
+
+    def loss(self, batch, smoothing=0.0):
+        loss = self.w.square().sum() * batch.tokens
+        return Sums(loss, loss.detach(), torch.tensor(1), batch.tokens)
+
+
+def trainer(steps=10, model=None, **changes):
+    config = TrainConfig(
+        **({"warmup": 0, "schedule": "constant", "optimizer": "sgd", "rate": 0.1, "precision": "fp32"} | changes)
+    )
+    return Trainer(model or Still(), lambda step: BATCH, config, steps=steps, device=torch.device("cpu"))
+
+
+def fit(trainer, losses=None, stop=lambda: False):
+    """Everything that happened, in order."""
+    events, given = [], iter(losses or [])
+
+    def validate(model):
+        assert not model.training
+        return {"loss": next(given), "accuracy": 0.0}
+
+    trainer.fit(
+        validate=validate if losses else None,
+        save=lambda: events.append(("save", trainer.progress.step)),
+        log=lambda kind, **values: events.append((kind, values["step"])),
+        tick=lambda progress: events.append(("tick", progress.step)),
+        stop=stop,
+    )
+    return events
+
+
+def of(events, kind):
+    return [step for name, step in events if name == kind]
+
+
+def test_when_things_happen():
+    events = fit(trainer(log_every=4, save_every=3, evaluate_every=5), losses=[1.0, 2.0])
+    assert of(events, "tick") == list(range(1, 11))
+    assert of(events, "train") == [4, 8, 10]
+    assert of(events, "dev") == [5, 10]
+    assert of(events, "save") == [3, 5, 6, 9, 10]
+
+
+def test_patience():
+    made = trainer(steps=100, evaluate_every=2, patience=2, save_every=1000)
+    events = fit(made, losses=[3.0, 2.0, 2.5, 1.0, 1.5, 1.2])
+    assert of(events, "dev") == [2, 4, 6, 8, 10, 12]
+    assert made.progress.step == 12
+    assert made.progress.best == 1.0
+    assert made.progress.best_name == "step-00000008"
+    assert of(events, "save")[-1] == 12
+
+
+def test_stop_saves():
+    asked = iter([False, False, True])
+    made = trainer(save_every=1000)
+    events = fit(made, stop=lambda: next(asked))
+    assert of(events, "save") == [3]
+    assert not made.progress.finished
+
+
+def test_a_loss_that_is_no_number_stops_before_anything_is_saved():
+    made = trainer(model=Still(math.nan), save_every=1)
+    with pytest.raises(UserError, match=r"train\.rate"):
+        fit(made)
+
+
+def test_loss_is_divided_by_the_tokens_of_the_step():
+    """Of two batches of different size, not by the mean of their means."""
+    made, small = trainer(clip=0.0), collate([([5, 2], [1, 2])])
+    made.update([BATCH, small])
+    assert made.progress.window.tokens == BATCH.tokens + small.tokens == 6
+    torch.testing.assert_close(made.model.w.grad, torch.tensor([[2.0]]))
+
+
+def test_progress_round_trip():
+    made = trainer()
+    made.update([BATCH])
+    assert Progress.from_json(made.progress.to_json()) == made.progress
