@@ -18,7 +18,15 @@ def tiny() -> Settings:
     """Settings that train in a second."""
     return {
         "model": {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0},
-        "train": {"steps": 6, "warmup": 2, "log_every": 2, "evaluate_every": 3, "save_every": 3, "tensorboard": "off"},
+        "train": {
+            "epochs": 0,
+            "steps": 6,
+            "warmup": 2,
+            "log_every": 2,
+            "evaluate_every": 3,
+            "save_every": 3,
+            "tensorboard": "off",
+        },
         "search": {"width": 2, "limit_ratio": 1.0, "limit_extra": 2},
     }
 

@@ -36,7 +36,7 @@ def test_unknown_names_have_neighbours(given_settings, meant):
         ("train", "rate", "fast", "a number"),
         ("train", "rate", True, "a number"),
         ("text", "share", 1, "true or false"),
-        ("text", "share", "true", "true or false"),
+        ("text", "share", "maybe", "true or false"),
         ("model", "position", "sine", "sinusoidal"),
         ("model", "kind", "cnn", "transformer or rnn"),
         ("train", "betas", [0.9], "betas"),
@@ -146,11 +146,17 @@ def test_another_kind_of_model_drops_what_only_the_old_one_has():
 def test_overrides():
     words = ["train.steps=100", "data.options.complexity=3", "data.path=a=b.tsv", "model.position=rotary", "text.share=false"]
     assert parse_overrides(words) == {
-        "train": {"steps": 100},
-        "data": {"options": {"complexity": 3}, "path": "a=b.tsv"},
+        "train": {"steps": "100"},
+        "data": {"options": {"complexity": "3"}, "path": "a=b.tsv"},
         "model": {"position": "rotary"},
-        "text": {"share": False},
+        "text": {"share": "false"},
     }
+    built = build(parse_overrides(words))
+    assert (built.train.steps, built.text.share) == (100, False)
+
+
+def test_steps_asked_for_win_over_epochs_below():
+    assert merge({"train": {"epochs": 3}}, {"train": {"steps": 7}}) == {"train": {"epochs": 0, "steps": 7}}
 
 
 @pytest.mark.parametrize("word", ["steps=3", "train.steps", "=", "train"])

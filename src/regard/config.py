@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import tomllib
@@ -105,6 +106,8 @@ class RNNConfig:
     def __post_init__(self) -> None:
         if self.tie != "none" and self.embedding != self.width:
             raise UserError(f"model.tie={self.tie} needs model.embedding = model.width = {self.width}")
+        if self.bidirectional and self.width % 2:
+            raise UserError(f"model.width={self.width} must be even for a bidirectional encoder: each direction has half of it")
 
 
 ModelConfig = TransformerConfig | RNNConfig
@@ -166,6 +169,11 @@ class Config:
     search: SearchConfig = field(default_factory=SearchConfig)
 
 
+AT_LEAST_ONE = {
+    *(f"model.{n}" for n in ("width", "ffn", "heads", "embedding", "encoder_layers", "decoder_layers", "max_positions")),
+    *(f"train.{n}" for n in ("accumulate", "evaluate_every", "save_every", "log_every", "keep")),
+    *("data.max_length", "data.batch_tokens", "text.size", "search.width", "search.batch_tokens", "model.relative_clip"),
+}
 MODELS: dict[str, type[TransformerConfig] | type[RNNConfig]] = {"transformer": TransformerConfig, "rnn": RNNConfig}
 SECTIONS: dict[str, type[Any]] = {
     "data": DataConfig,
@@ -211,6 +219,13 @@ def _nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 def _checked(value: Any, hint: Any, name: str) -> Any:
     origin = get_origin(hint)
+    if isinstance(value, str) and origin is not Literal and hint is not str:  # from the command line
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            value = tomllib.loads(f"v = {value}")["v"]
+    if isinstance(value, int | float) and value < (1 if name in AT_LEAST_ONE else 0):
+        raise UserError(f"{name}={value}: must be at least {1 if name in AT_LEAST_ONE else 0}")
+    if name.endswith("dropout") and isinstance(value, int | float) and value >= 1:
+        raise UserError(f"{name}={value}: must be less than 1")
     if origin is Literal:
         own_part = name in ("model.score", "model.position") and str(value).startswith("custom:")
         if value in get_args(hint) or own_part:
@@ -244,6 +259,9 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
                 known = typing.get_type_hints(MODELS.get(values["kind"], TransformerConfig))
                 for name in [n for n in below if n not in known or n == "kind"]:
                     del below[name]
+            for asked, other in (("steps", "epochs"), ("batch_tokens", "batch_sentences")):
+                if asked in values and other in below and other not in values:
+                    below[other] = 0  # or the layer below would win over what was asked for
             if isinstance(below.get("options"), dict) and "options" in values:
                 values = {**values, "options": {**below["options"], **values["options"]}}
             below.update(values)
@@ -251,21 +269,19 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
 
 
 def parse_overrides(words: Iterable[str]) -> Settings:
-    """`train.steps=100 data.options.complexity=3` -> settings."""
+    """`train.steps=100 data.options.complexity=3` -> settings, as text: the field says later what it means."""
     settings: Settings = {}
     for word in words:
         name, equals, text = word.partition("=")
         path = name.split(".")
         if not equals or len(path) < 2:
             raise UserError(f"{word!r} is not a setting: write section.name=value, such as train.steps=1000")
-        try:
-            value: Any = tomllib.loads(f"v = {text}")["v"]
-        except tomllib.TOMLDecodeError:
-            value = text
         at: dict[str, Any] = settings.setdefault(path[0], {})
         for step in path[1:-1]:
             at = at.setdefault(step, {})
-        at[path[-1]] = value
+            if not isinstance(at, dict):
+                raise UserError(f"{name}: {step} is a value, not a section")
+        at[path[-1]] = text
     return settings
 
 

@@ -67,6 +67,8 @@ def fit(run: Run, *, parts: Parts = None, reporter: Reporter | None = None, long
                 tick=lambda progress: bar(progress.step, "  ".join(notes.values())),
                 stop=lambda: bool(asked),
             )
+        if board is not None:
+            board.close()
         if any(record["kind"] in ("train", "dev") for record in run.records()):
             curves({run.path.name: run.records()}, run.path / "curves.png")
         if asked and not p.finished:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from regard.config import Settings
+from regard.config import Settings, build, merge
 from regard.data.pairs import Pair
 from regard.data.splits import Splits
 from regard.data.tasks import TASKS
@@ -68,13 +68,13 @@ def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
     """Settings for what `given` leaves open, and a line of reason for each choice."""
     found = survey(splits.train)
     text, reasons = _text(found, splits)
-    model, why = _size(found)
-    chosen: Settings = {"text": text, "model": model, "train": {}, "data": {}, "search": {}}
-    reasons.append(why)
-    if given.get("model", {}).get("kind", "transformer") != "transformer":
-        chosen["model"] = {}
-    _length_and_steps(found, chosen, reasons)
-    if not given.get("text", {}).get("share", text["share"]):
+    chosen: Settings = {"text": text, "model": {}, "train": {}, "data": {}, "search": {}}
+    if given.get("model", {}).get("kind", "transformer") == "transformer":
+        chosen["model"], why = _size(found)
+        reasons.append(why)
+    if not {"steps", "epochs"} & set(given.get("train", {})):
+        _length_and_steps(found, chosen, reasons)
+    if not build(merge({"text": text}, {"text": given.get("text", {})})).text.share:
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
     return chosen, reasons
 

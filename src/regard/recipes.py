@@ -79,8 +79,7 @@ def _resume(folder: Path, overrides: Settings | Mapping[str, Any], parts: Any, r
     if fixed:
         raise UserError(f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a new run instead")
     if overrides:
-        run.config = settings.build(settings.merge(settings.to_settings(run.config), overrides))
-        run.log("settings", **overrides)
+        run.change(settings.build(settings.merge(settings.to_settings(run.config), overrides)))
     return fit(run, parts=parts, reporter=reporter, longer=bool(overrides))
 
 

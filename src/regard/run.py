@@ -66,6 +66,14 @@ class Run:
         source, target = tokenizers.load(path / "tokenizer.json")
         return cls(path, settings.load(path / "config.toml"), source, target, manifest)
 
+    def change(self, config: Config) -> None:
+        """Give the run another config. The manifest first allows both, so that no crash leaves a file it does not know."""
+        content = settings.to_toml(settings.to_settings(config)).encode()
+        for allowed in (True, False):
+            storage.write_manifest(self.path, self.manifest, "config.toml", content, also_old=allowed)
+            storage.write_text(self.path / "config.toml", content.decode())
+        self.config = config
+
     # weights
 
     def checkpoints(self) -> list[str]:
@@ -120,7 +128,7 @@ class Run:
 
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""
-        kept = [r for r in self.records() if r.get("step", 0) <= step]
+        kept = [r for r in self.records() if r.get("step", 0) <= step and r["kind"] != "average"]
         storage.write_text(self.path / "log.jsonl", "".join(json.dumps(r) + "\n" for r in kept))
 
     @contextmanager

@@ -40,22 +40,38 @@ def write_files(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, An
     """Write files and, last, their manifest into an existing folder."""
     for name, content in files.items():
         _write(folder / name, content)
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    manifest = {"format": FORMAT, **(facts or {}), "files": sums}
-    _write(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
+    sums = {name: [_sum(content)] for name, content in files.items()}
+    _write(folder / MANIFEST, _signed({"format": FORMAT, **(facts or {}), "files": sums}))
     _sync(folder)
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any], name: str, content: bytes, *, also_old: bool) -> None:
+    """Let the file `name` become `content`; also_old: what it was so far is still right."""
+    manifest["files"][name] = [_sum(content), *(manifest["files"][name] if also_old else [])]
+    write_text(folder / MANIFEST, _signed(manifest).decode())
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _signed(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest as JSON, with the sum of its own content."""
+    content = {key: value for key, value in manifest.items() if key != "sum"}
+    own = _sum(json.dumps(content, sort_keys=True).encode())
+    return json.dumps({**content, "sum": own}, indent=1, ensure_ascii=False).encode()
 
 
 def read_directory(path: Path) -> dict[str, bytes]:
     """The files of a directory, each checked against its manifest."""
     manifest = read_manifest(path)
     files = {}
-    for name, digest in manifest["files"].items():
+    for name, sums in manifest["files"].items():
         try:
             content = (path / name).read_bytes()
         except FileNotFoundError:
             raise Corrupt(f"{path / name}: missing, though {MANIFEST} lists it") from None
-        if hashlib.sha256(content).hexdigest() != digest:
+        if _sum(content) not in sums:
             raise Corrupt(f"{path / name}: its sha256 is not the one in {MANIFEST}; the file was changed or damaged")
         files[name] = content
     return files
@@ -65,13 +81,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest itself; its format must be one this version knows."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
-        version, files = manifest["format"], manifest["files"]
+        version, files, whole = manifest["format"], manifest["files"], json.loads(_signed(manifest)) == manifest
     except FileNotFoundError:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
     except (ValueError, KeyError, TypeError):
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
-    if version != FORMAT or not isinstance(files, dict) or any(Path(name).name != name for name in files):
+    if version != FORMAT:
         raise Corrupt(f"{path / MANIFEST}: format {version} is not known here (this version reads format {FORMAT})")
+    if not whole or any("/" in name or name in ("", ".", "..") for name in files):
+        raise Corrupt(f"{path / MANIFEST}: damaged")
     return manifest
 
 

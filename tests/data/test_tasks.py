@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import TASKS, leaks, open_data
+from regard.data.splits import leaks, open_data
+from regard.data.tasks import TASKS
 from regard.errors import UserError
 
 OURS = [name for name in TASKS if name != "phrases"]

@@ -8,13 +8,13 @@ import shutil
 import signal
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 
 import regard
 from regard.fitting import Interrupted
-from regard.reporter import Bar, Reporter
+from regard.reporter import Reporter
+from regard.training.trainer import Trainer
 
 SIZES = {
     "transformer": {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.2},
@@ -40,23 +40,19 @@ class Silent(Reporter):
         super().__init__(quiet=True)
 
 
-class StopAfter(Silent):
-    """Asks this process to stop, as Ctrl-C would, when so many steps are done."""
+@pytest.fixture
+def stop_after(monkeypatch):
+    """stop_after(step): asks this process to stop, as Ctrl-C would, in the middle of that step."""
+    steps, update = [], Trainer.update
 
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
+    def updated(trainer, parts):
+        update(trainer, parts)
+        if trainer.progress.step in steps:
+            steps.clear()
+            signal.raise_signal(signal.SIGINT)
 
-    @contextmanager
-    def bar(self, total, start=0):
-        step = self.step
-
-        class Stopping(Bar):
-            def to(self, done, note):
-                if done == step:
-                    signal.raise_signal(signal.SIGINT)
-
-        yield Stopping(total, start)
+    monkeypatch.setattr(Trainer, "update", updated)
+    return steps.append
 
 
 def log(run):
@@ -86,13 +82,14 @@ def test_straight_twice(straight, tmp_path):
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")
 @pytest.mark.parametrize("stops", [[1], [6], [10, 11], [13, 23]], ids=str)
-def test_stopped_and_resumed(straight, tmp_path, stops):
+def test_stopped_and_resumed(straight, tmp_path, stop_after, stops):
     case, expected = straight
     model, more = CASES[case]
     settings = {"model": SIZES[model], "data": DATA, "train": TRAIN | more, "search": {"width": 2}}
     for stop in stops:
+        stop_after(stop)
         with pytest.raises(Interrupted) as caught:
-            regard.train("copy", out=tmp_path / "run", resume=True, reporter=StopAfter(stop), **settings)
+            regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent(), **settings)
         assert caught.value.code == 128 + signal.SIGINT
         settings = {}  # a resumed run keeps its own
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -12,10 +12,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from regard.errors import UserError
-from regard.pictures import shown
+from regard.pictures import shown, sides
 from regard.pictures.curves import curves
 from regard.pictures.heatmaps import head_grid, heatmap
-from regard.pictures.positions import encoding_curves, encoding_matrix, positions_figure
+from regard.pictures.positions import positions_figure
 
 HOSTILE = ["</script>", "$x_1$", "$", "_", "😀", "مرحبا", "\t", "", "\x00\x1b", "日本", "a\nb", "\\frac{", "w" * 80]
 
@@ -101,12 +101,19 @@ def test_head_grid_has_a_panel_for_every_head() -> None:
 
 
 def test_shapes_must_fit_the_tokens() -> None:
-    with pytest.raises(UserError, match=r"\(3, 2\) does not fit 2 rows and 3 columns"):
+    with pytest.raises(UserError, match=r"3, 2\), expected \(layers, heads, 2, 3\)"):
         heatmap(np.ones((3, 2)), ["a", "b"], ["x", "y", "z"])
-    with pytest.raises(UserError, match="does not fit"):
+    with pytest.raises(UserError, match="expected"):
         head_grid(np.ones((2, 2)), ["a", "b"], ["x", "y"])
-    with pytest.raises(UserError, match="empty"):
+    with pytest.raises(UserError, match="none of them 0"):
         heatmap(np.ones((0, 1)), [], ["x"])
+
+
+def test_rows_and_columns_tell_what_was_written_and_what_had_been_read() -> None:
+    source, target = ["a", "<eos>"], ["x", "y", "<eos>"]
+    assert sides("cross", source, target) == (target, source)
+    assert sides("encoder", source, target) == (source, source)
+    assert sides("decoder", source, target) == (target, ["<bos>", "x", "y"])
 
 
 def test_labels_make_the_invisible_visible() -> None:
@@ -119,17 +126,15 @@ def test_labels_make_the_invisible_visible() -> None:
 
 def test_positions(tmp_path: Path) -> None:
     table = np.sin(np.arange(20)[:, None] / 2.0 ** np.arange(8))
-    encoding_matrix(table, tmp_path / "m.svg")
-    figure = encoding_curves(table, [0, 3], tmp_path / "c.svg")
-    assert [line.get_label() for line in figure.axes[0].get_lines()] == ["dimension 0", "dimension 3"]
-    assert len({line.get_linestyle() for line in figure.axes[0].get_lines()}) == 2
-    both = positions_figure(table, "sinus_$oidal$", tmp_path / "b.png")
-    assert "sinus_$oidal$" in both.get_suptitle()
-    positions_figure(np.zeros((1, 1)), "tiny", tmp_path / "t.png")
-    with pytest.raises(UserError, match="dimension 8"):
-        encoding_curves(table, [8])
+    figure = positions_figure(table, "sinus_$oidal$", tmp_path / "b.png")
+    assert "sinus_$oidal$: 20 positions × 8 dimensions" in figure.get_suptitle()
+    matrix, curved = figure.axes[:2]
+    np.testing.assert_array_equal(matrix.images[0].get_array(), table)
+    assert [line.get_label() for line in curved.get_lines()] == [f"dimension {i}" for i in (0, 1, 2, 4)]
+    assert len({line.get_linestyle() for line in curved.get_lines()}) == 4
+    positions_figure(np.zeros((1, 1)), "tiny", tmp_path / "t.svg")
     with pytest.raises(UserError, match="two dimensions"):
-        encoding_matrix(np.ones(3))
+        positions_figure(np.ones(3), "flat")
 
 
 def lines(axes: Axes, style: str) -> list[Any]:
@@ -142,19 +147,24 @@ def test_one_run_is_dashed_in_training_and_solid_on_dev(tmp_path: Path) -> None:
     left, right = figure.axes
     assert len(lines(left, "--")) == len(lines(left, "-")) == 1
     assert len(lines(right, "-")) == 3  # accuracy, exact match, BLEU
-    assert {t.get_text() for t in figure.legends[0].get_texts()} == {"train", "dev", "dev exact match", "dev BLEU / 100"}
+    assert figure.get_suptitle() == "_run_$1"
     best = min(r["loss"] for r in records if r["kind"] == "dev")
+    said = [t.get_text() for t in figure.legends[0].get_texts()]
+    assert said[0].startswith(f"loss per token {best:.4g} at step ")
+    assert said[1:3] == ["BLEU / 100 0.3 at step 10", "exact match 0.4 at step 10"]
+    assert "dashed: training · solid: dev" in figure.legends[0].get_title().get_text()
+    assert len({line.get_color() for line in (*lines(left, "-"), *lines(right, "-"))}) == 4
     assert [line.get_ydata()[0] for line in left.get_lines() if line.get_marker() == "*"] == [best]
-    assert f"{best:.4g}" in left.get_title()
 
 
 def test_several_runs_differ_in_colour_and_marker(tmp_path: Path) -> None:
     names = ["_hidden?", "$math$", "a rather long name of a run with all its settings"]
     figure = curves({name: log(100, bleu=3.0) for name in names}, tmp_path / "c.svg")
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == names
+    said = [t.get_text() for t in figure.legends[0].get_texts()]
+    assert all(f"{name}: loss per token " in text and "BLEU / 100 0.03" in text for name, text in zip(names, said, strict=True))
     solid = lines(figure.axes[1], "-")
     assert len({line.get_color() for line in solid}) == len({line.get_marker() for line in solid}) == 3
-    assert figure.axes[1].get_ylabel() == "BLEU on dev"
+    assert figure.axes[1].get_ylabel() == "BLEU / 100"
     legend, renderer = figure.legends[0], drawn(figure)
     box = legend.get_window_extent(renderer)
     assert all(not box.overlaps(axes.get_window_extent(renderer)) for axes in figure.axes)

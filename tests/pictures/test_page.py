@@ -38,9 +38,17 @@ def test_hostile_tokens_stay_in_the_island() -> None:
         assert raw not in page
     assert "&lt;img src=x onerror=alert(2)&gt; {{DATA}}" in page
     data = island(page)
-    assert data["tokens"]["source"][1:] == ["$x_1$", "😀", "مرحبا", "␣"]
-    assert data["tokens"]["target"] == TARGET
+    cross = data["blocks"][0]
+    assert cross["columns"][1:] == ["$x_1$", "😀", "مرحبا", "␣"]
+    assert cross["rows"] == TARGET
     assert data["in"] == "</script>"
+
+
+def test_the_decoder_reads_what_was_written_one_step_before() -> None:
+    decoder = island(attention_page(SOURCE, TARGET, BLOCKS))["blocks"][2]
+    assert decoder["rows"] == TARGET
+    assert decoder["columns"] == ["<bos>", *TARGET[:-1]]
+    assert decoder["headings"] == ["output tokens, each while it is written", "tokens read so far, looked at"]
 
 
 def test_weights_survive_to_one_part_in_255() -> None:

@@ -15,14 +15,14 @@ from regard.training.trainer import Trainer
 
 WORDS = [f"{a} {b}" for a in ("red", "green", "blue", "old", "new") for b in ("cat", "dog", "hat", "box")]
 PAIRS = [(f"the {words} .", f"{' '.join(reversed(words.split()))} !") for words in WORDS]
-FILES = "config.toml tokenizer.json log.jsonl checkpoints best samples.txt curves.png manifest.json README.md".split()
+FILES = ["config.toml", "tokenizer.json", "log.jsonl", "best", "samples.txt", "curves.png", "manifest.json", "README.md"]
 
 
 @pytest.fixture
 def train(tiny, tmp_path):
     """Train on pairs, or on what else is given, quietly."""
 
-    def call(data=PAIRS, *, out="run", config=None, start_from=None, resume=False, **sections):
+    def call(data=PAIRS, /, *, out="run", config=None, start_from=None, resume=False, **sections):
         words = {"text": {"tokenizer": "words"}, "data": {"batch_sentences": 5}}
         given = sections if config or resume else merge(tiny, words if data is PAIRS else {}, sections)
         folder, quiet = tmp_path / out, Reporter(quiet=True)
@@ -144,8 +144,14 @@ def test_best_by_another_metric(train, metric):
     assert all(0 <= look[metric] <= (100 if metric == "bleu" else 1) for look in looks)
     best = max(looks, key=lambda look: look[metric])  # the first of equals
     assert run.best == f"step-{best['step']:08d}"
+
+
+def test_the_card_tells_the_scores_of_the_best(train):
+    run = train(train={"metric": "accuracy", "steps": 60, "evaluate_every": 10, "rate": 0.01}, data={"dev": 4})
+    best = next(look for look in records(run, "dev") if run.best == f"step-{look['step']:08d}")
     row = next(line for line in (run.path / "README.md").read_text().splitlines() if line.startswith("| best on dev"))
-    assert f"loss {best['loss']:.4g}," in row, "the card must tell the scores of the checkpoint that it names"
+    assert f"loss {best['loss']:.4g}, accuracy {best['accuracy']:.4g}" in row
+    assert run.best in row
 
 
 def test_patience(train):
@@ -188,6 +194,15 @@ def test_resume_may_repeat_the_settings(train, tiny):
     before = digests(run)
     train(resume=True, model=tiny["model"])
     assert digests(run) == before
+
+
+def test_steps_alone_are_obeyed(train):
+    """Nothing that was chosen for the caller may overrule what the caller said."""
+    run = train(train={"epochs": 0, "steps": 4})
+    assert run.checkpoints()[-1] == "step-00000004"
+    quiet = Reporter(quiet=True)
+    run = regard.train(PAIRS, out=run.path.with_name("bare"), train={"steps": 4}, model={"width": 16, "ffn": 16}, reporter=quiet)
+    assert run.checkpoints()[-1] == "step-00000004"
 
 
 def test_a_folder_that_exists_is_not_overwritten(train):

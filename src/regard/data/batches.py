@@ -13,7 +13,7 @@ from regard.data.corpus import Corpus
 from regard.text.vocabulary import PAD
 
 Indices = npt.NDArray[np.integer[Any]]
-_BOUNDS = np.unique(np.geomspace(4, 10**8, 220).astype(np.int64))  # the longest length of each bucket, 8 % apart
+_BOUNDS = np.unique(np.geomspace(4, 10**8, 220).astype(np.int32))  # the longest length of each bucket, 8 % apart
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,9 +39,8 @@ class Skipped:
         """For people: "pairs.tsv: skipped 2 lines: one column (lines 3, 812)"."""
         said = []
         for (file, reason), count in self.counts.items():
-            s, more = "s" if count > 1 else "", ", …" if count > 10 else ""
-            numbers = ", ".join(map(str, self.first[file, reason]))
-            said.append(f"{file}: skipped {count:,} line{s}: {reason} (line{s} {numbers}{more})")
+            s, numbers = "s" if count > 1 else "", [*map(str, self.first[file, reason]), *(["…"] if count > 10 else [])]
+            said.append(f"{file}: skipped {count:,} line{s}: {reason} (line{s} {', '.join(numbers)})")
         return said
 
 

@@ -29,13 +29,12 @@ class _Skip(Exception):
     """Why a line gives no pair."""
 
 
-def read(path: Path, *, source: str | None = None, target: str | None = None, skipped: Skipped | None = None) -> Iterator[Pair]:
+def read(path: Path, *, source: str | None = None, target: str | None = None, skipped: Skipped) -> Iterator[Pair]:
     """The pairs of a file, in order, in constant memory; NFC, without outer white space, otherwise as they stand.
 
     `source` and `target` name the keys of JSON lines, the columns of Parquet, or the endings of two aligned files, for
     which `path` is either file or what their names have in common: "train" for train.en and train.de.
     """
-    skipped = Skipped() if skipped is None else skipped
     if source and target and (both := aligned(path, source, target)):
         _check(both[0])
         _check(both[1])

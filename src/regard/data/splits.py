@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,23 +63,24 @@ class Splits:
         return stream
 
 
-class Deal(TypedDict, total=False):
+@dataclass(frozen=True)
+class Deal:
     """How pairs are dealt out."""
 
-    limit: int | None  # at most so many training pairs, drawn evenly over the file
-    group: str  # what never spans two splits: equal sources ("source"), or whatever shares a source or a target ("pair")
-    dev: int | None  # so many pairs; None: a twentieth, at most 2,000
-    test: int | None
-    seed: int | None
+    limit: int | None = None  # at most so many training pairs, drawn evenly over the file
+    group: str = "source"  # what never spans two splits: equal sources, or ("pair") whatever shares a source or a target
+    dev: int | None = None  # so many pairs; None: a twentieth, at most 2,000
+    test: int | None = None
+    seed: int | None = None
 
 
 def open_data(
-    spec: str, *, source: str | None = None, target: str | None = None, options: Options | None = None, **deal: Unpack[Deal]
+    spec: str, *, source: str | None = None, target: str | None = None, options: Options | None = None, **deal: Any
 ) -> Splits:
-    """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA."""
+    """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA. For `deal` see Deal."""
     skipped, notes = Skipped(), list[str]()
     if spec in TASKS:
-        found = _generated(TASKS[spec], dict(options or {}), deal)
+        found = _generated(TASKS[spec], dict(options or {}), Deal(**deal))
     elif options:
         raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
     else:
@@ -89,13 +90,13 @@ def open_data(
         if next(iter(stream), None) is None:
             raise UserError(f"{spec}: no usable pair for {part} (a line is source TAB target): {'; '.join(skipped.lines())}")
     splits = Splits(spec, found["train"], found.get("dev"), found.get("test"), found.get("long"), skipped, notes)
-    return splits if spec in TASKS else _dealt(splits, deal)
+    return splits if spec in TASKS else _dealt(splits, Deal(**deal))
 
 
-def from_iterable(data: Items, **deal: Unpack[Deal]) -> Splits:
+def from_iterable(data: Items, **deal: Any) -> Splits:
     """Splits of any (source, target or targets); an iterator, which can be read but once, is kept in memory."""
     again: Items = list(data) if iter(data) is data else data
-    return _dealt(Splits("pairs", Stream(partial(_numbered, lambda: again))), deal)
+    return _dealt(Splits("pairs", Stream(partial(_numbered, lambda: again))), Deal(**deal))
 
 
 def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
@@ -110,11 +111,11 @@ def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
 
 def _generated(task: Task, options: dict[str, str | int], deal: Deal) -> dict[str, Stream]:
     counts = {part: whole_number(part, options.pop(part, getattr(task, part))) for part in ("train", "dev", "test")}
-    counts["train"] = min(counts["train"], deal.get("limit") or counts["train"])
-    counts |= {part: count for part, count in (("dev", deal.get("dev")), ("test", deal.get("test"))) if count is not None}
+    counts["train"] = min(counts["train"], deal.limit or counts["train"])
+    counts |= {part: count for part, count in (("dev", deal.dev), ("test", deal.test)) if count is not None}
     if counts["train"] < 1 or min(counts.values()) < 0:
-        raise UserError(f"{task.name} {counts}: nothing to train on, or less than nothing")
-    made = partial(task.pairs, seed=deal.get("seed"), options=options)
+        raise UserError(f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: nothing to train on")
+    made = partial(task.pairs, seed=deal.seed, options=options)
     counts["long"] = counts["test"]
     return {part: Stream(partial(_numbered, partial(made, counts[part], split=part))) for part in task.splits if counts[part]}
 
@@ -153,18 +154,17 @@ def _parts(folder: Path, source: str | None, target: str | None, notes: list[str
 
 def _dealt(splits: Splits, deal: Deal) -> Splits:
     """Split off from the training pairs what is missing, and keep `limit` of them."""
-    group, seed = deal.get("group", "source"), deal.get("seed") or 0
-    limit, dev, test = deal.get("limit"), deal.get("dev"), deal.get("test")
-    if group not in ("source", "pair") or limit == 0 or min(limit or 0, dev or 0, test or 0) < 0:
-        raise UserError(f"data: group={group} limit={limit} dev={dev} test={test}: group is source or pair, limit at least 1")
-    dev, test = 0 if splits.dev else dev, 0 if splits.dev or splits.test else test
-    if dev == test == 0 and limit is None:
+    if deal.group not in ("source", "pair") or deal.limit == 0 or min(deal.limit or 0, deal.dev or 0, deal.test or 0) < 0:
+        wish = f"data.group={deal.group} data.limit={deal.limit} data.dev={deal.dev} data.test={deal.test}"
+        raise UserError(f"{wish}: group is source or pair, limit at least 1, dev and test at least 0")
+    dev, test = 0 if splits.dev else deal.dev, 0 if splits.dev or splits.test else deal.test
+    if dev == test == 0 and deal.limit is None:
         return splits
-    keys = _groups(splits.train, group, seed)
+    keys = _groups(splits.train, deal.group, deal.seed or 0)
     if (dev or 0) + (test or 0) >= len(keys):
         raise UserError(f"{splits.name}: of {len(keys):,} pairs dev={dev or 0} and test={test or 0} leave none for training")
     codes = _deal(keys, dev, test)
-    _thin(codes, limit or len(codes), seed)
+    _thin(codes, deal.limit or len(codes), deal.seed or 0)
     parts = {code: Stream(splits.train.read, codes, code) for code in np.unique(codes)}
     splits.train, splits.dev, splits.test = parts[_TRAIN], parts.get(_DEV, splits.dev), parts.get(_TEST, splits.test)
     if splits.dev is None and dev != 0:

@@ -33,7 +33,7 @@ class KeyValue:
 
     def append(self, new: Self) -> KeyValue:
         """self then new. Writes behind the scenes into reserved room if nobody has written there, else copies first."""
-        if torch.is_grad_enabled() and (self.key.requires_grad or new.key.requires_grad):
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (self.key, self.value, new.key, new.value)):
             return KeyValue(
                 torch.cat((self.key, new.key), 2),
                 torch.cat((self.value, new.value), 2),

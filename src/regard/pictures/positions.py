@@ -32,5 +32,5 @@ def positions_figure(table: ArrayLike, name: str, out: str | PathLike[str] | Non
     right.set(xlabel="position", ylabel="value")
     right.grid(alpha=0.25)
     right.spines[["top", "right"]].set_visible(False)
-    right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, fontsize=8, handlelength=2.4)
+    right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, fontsize=8, columnspacing=1)
     return save(figure, out)

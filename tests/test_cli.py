@@ -1,0 +1,309 @@
+"""The command line, as a person or a script meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli import app, main
+
+VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets"]
+FIELDS = "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples seconds tokens_per_second"
+
+
+def call(*words: object) -> str:
+    """Standard output of a command that should succeed, called in this process."""
+    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture
+def refused(monkeypatch, capfd):
+    """What `main` says about a mistake; it must be one line and exit code 2."""
+
+    def check(*words: object) -> str:
+        monkeypatch.setattr("sys.argv", ["regard", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        return line
+
+    return check
+
+
+# help
+
+
+def test_help_is_fast_and_lists_every_verb():
+    """What makes a command slow is importing torch, so that is what is checked."""
+    script = """
+import sys
+sys.argv = ["regard", "--help"]
+from regard.cli import main
+try:
+    main()
+finally:
+    print("IMPORTED", *({"torch", "numpy", "matplotlib", "sacrebleu", "tokenizers", "pyarrow"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    page, imported = done.stdout.split("IMPORTED")
+    assert imported.split() == []
+    assert len(page.splitlines()) <= 24
+    for verb in VERBS:
+        assert f" {verb} " in page
+
+
+@pytest.mark.parametrize("verb", ["train", "translate", "evaluate", "show attention", "data generate"])
+def test_every_verb_has_an_example(verb):
+    assert "Example: " in call(*verb.split(), "--help")
+
+
+# data
+
+
+def test_generate_the_five_formulas():
+    out = call("data", "generate", "arithmetic", "--count", 5, "--seed", 123456, "complexity=3")
+    assert out == "649+864\t1513\n-940-819\t-1759\n954-2\t952\n-896-274\t-1170\n-762-954\t-1716\n"
+
+
+def test_generate_refuses_what_is_no_option(refused):
+    assert "complexity" in refused("data", "generate", "arithmetic", "complexitty=3")
+    assert "did you mean arithmetic?" in refused("data", "generate", "arithmetics")
+    assert "name=value" in refused("data", "generate", "arithmetic", "--cuont", "5")
+
+
+def test_data_list_and_inspect(here):
+    assert all(task in call("data", "list") for task in ("arithmetic", "phrases", "copy", "reverse", "sort", "dates", "listops"))
+    Path("pairs.tsv").write_text("".join(f"number {n}\tnombre {n}\n" for n in range(40)) + "alone\n")
+    said = call("data", "inspect", "pairs.tsv")
+    assert "one column (line 41)" in said
+    assert "train would choose" in said
+    assert os.listdir() == ["pairs.tsv"]
+
+
+def test_presets():
+    assert all(name in call("presets") for name in ("course", "d2l", "demo"))
+
+
+# translate
+
+
+def test_a_text_may_begin_with_a_dash(run):
+    out = json.loads(call("translate", run.path, "-940-819", "--json"))
+    assert out["source"] == "-940-819"
+    assert call("translate", run.path, "-940-819").rstrip("\n") == out["text"]
+
+
+def test_a_misspelt_option_is_no_text(run, refused):
+    assert "no option --beem; did you mean --beam?" in refused("translate", run.path, "1+1", "--beem", 3)
+    assert "no option --quickly" in refused("translate", run.path, "1+1", "--quickly")
+    assert "did you mean --heads?" in refused("show", "attention", run.path, "--haeds")
+
+
+def test_several_texts_and_a_file(run, here):
+    texts = ["1+1", "22+3", "-5-7"]
+    out = call("translate", run.path, *texts)
+    assert len(out.splitlines()) == 3
+    Path("in.txt").write_bytes("\r\n".join(texts).encode())
+    assert call("translate", run.path, "--input", "in.txt") == out
+    assert call("translate", run.path, "--input", "in.txt", "--output", "out.txt") == ""
+    assert Path("out.txt").read_text() == out
+
+
+def test_an_empty_line_is_an_empty_line(run, here):
+    lines = ["1+1", "", "22+3", "", ""]
+    Path("in.txt").write_text("\n".join(lines) + "\n")
+    out = call("translate", run.path, "--input", "in.txt").split("\n")
+    assert len(out) == len(lines) + 1
+    assert out[1] == out[3] == out[4] == out[5] == ""
+    assert out[0] == call("translate", run.path, "1+1").rstrip("\n")
+
+
+def test_json(run, here):
+    Path("in.txt").write_text("1+1\n\n7-1\n")
+    lines = call("translate", run.path, "--json", "--nbest", 2, "--input", "in.txt").splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [each["source"] for each in found] == ["1+1", "", "7-1"]
+    for each in found:
+        assert {"text", "score", "tokens", "alternatives", "warnings"} <= set(each)
+        assert "".join(each["tokens"]) == each["text"]
+        assert [set(other) for other in each["alternatives"]] == [{"text", "score"}] * (1 if each["source"] else 0)
+
+
+def test_nbest(run):
+    lines = [line.split("\t") for line in call("translate", run.path, "--nbest", 3, "12+34", "5-5").splitlines()]
+    assert len(lines) == 6
+    for group in (lines[:3], lines[3:]):
+        scores = [float(score) for score, _ in group]
+        assert scores == sorted(scores, reverse=True)
+        assert len({text for _, text in group}) == 3
+
+
+def test_sample_repeats_with_its_seed(run):
+    texts = ["12+34", "5-5", "77+88"]
+    draws = [call("translate", run.path, "--sample", "--seed", seed, *texts) for seed in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_prefix_and_beam(run):
+    assert call("translate", run.path, "12+34", "--prefix", "4").startswith("4")
+    assert len(call("translate", run.path, "12+34", "5-5", "--beam", 3).splitlines()) == 2
+
+
+def test_attention_page(run, here):
+    call("translate", run.path, "12+34", "--attention", "page.html")
+    page = Path("page.html").read_text()
+    assert "12+34" in page
+    assert "://" not in page.replace("http://www.w3.org", "")  # offline
+
+
+def test_stream_answers_before_the_end(run):
+    """Line in, line out: the answer comes while the pipe is still open."""
+    words = [sys.executable, "-m", "regard", "translate", str(run.path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        for text in ("1+1", "", "-940-819"):
+            process.stdin.write(text + "\n")
+            answer = process.stdout.readline()
+            assert answer.endswith("\n")
+            assert (answer == "\n") == (text == "")
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("source", ["--input in.txt", "< in.txt", "< <(cat in.txt; exec sleep 20 2> /dev/null)"])
+def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
+    """`regard translate … | head -1`, also while more input is still awaited."""
+    (tmp_path / "in.txt").write_text("1+1\n" * 1500)
+    words = f"{sys.executable} -m regard translate {run.path} --json {source} | head -1; echo ${{PIPESTATUS[0]}}"
+    began = time.monotonic()
+    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert time.monotonic() - began < 18
+    assert done.stderr == ""
+    answer, code = done.stdout.splitlines()
+    assert json.loads(answer)["source"] == "1+1"
+    assert code == "0"
+
+
+# evaluate
+
+
+def test_evaluate(run):
+    assert "exact match" in call("evaluate", run.path)
+
+
+def test_evaluate_json(run):
+    found = json.loads(call("evaluate", run.path, "--split", "dev", "--json"))
+    assert list(found) == FIELDS.split()
+    assert all(0 <= found[name] <= 1 for name in ("token_accuracy", "exact_match", "wer"))
+    assert all(0 <= found[name] <= 100 for name in ("bleu", "chrf"))
+    assert found["examples"] == 12
+    assert "version:" in found["bleu_signature"]
+
+
+def test_evaluate_against(run):
+    found = json.loads(call("evaluate", run.path, "--against", run.path, "--json"))
+    assert found.pop("against") | {"p": None} == {
+        "a": found["bleu"], "b": found["bleu"], "difference": 0, "low": 0, "high": 0, "p": None,
+    }  # fmt: skip
+    assert list(found) == FIELDS.split()
+    assert "a difference of +0.00" in call("evaluate", run.path, "--against", run.path)
+
+
+# show
+
+
+def test_show_curves(run, here):
+    assert call("show", "curves", run.path) == "curves.png\n"
+    assert call("show", "curves", run.path, run.path, "--out", "two.svg") == "two.svg\n"
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in Path("two.svg").read_text()
+
+
+def test_show_attention(run, here):
+    assert call("show", "attention", run.path, "-940-819").split() == ["attention.png", "attention.html"]
+    assert Path("attention.png").read_bytes().startswith(b"\x89PNG")
+    assert "-940-819" in Path("attention.html").read_text()
+    call("show", "attention", run.path, "1+1", "--heads", "--out", "heads.pdf")
+    assert Path("heads.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_show_positions(run, here):
+    call("show", "positions", "--width", 32)
+    call("show", "positions", run.path, "--out", "run.png")
+    assert {path.name for path in here.glob("*.png")} == {"positions.png", "run.png"}
+
+
+# mistakes and signals
+
+
+def test_debug_shows_the_traceback(command, here):
+    plain, debug = command("evaluate", "nothing", cwd=here), command("evaluate", "nothing", "--debug", cwd=here)
+    assert plain.returncode == 2
+    assert plain.stderr.count("\n") == 1
+    assert "Traceback" in debug.stderr
+    assert "UserError" in debug.stderr
+    assert plain.stderr.removeprefix("error: ").strip() in debug.stderr
+
+
+def test_an_unknown_option_is_one_line(command, here):
+    done = command("evaluate", "nothing", "--splitt", "dev", cwd=here)
+    assert done.returncode == 2
+    assert "--splitt" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_interrupted_training_saves_and_goes_on(here, command):
+    tiny = "model.width=16 model.ffn=16 model.heads=2 model.encoder_layers=1 model.decoder_layers=1 search.width=1"
+    sizes = "data.options.train=50 data.options.dev=5 data.options.test=5 train.epochs=0 train.tensorboard=off"
+    often = "train.log_every=5 train.evaluate_every=1000000 train.save_every=1000000 train.steps=1000000"
+    words = [
+        sys.executable,
+        "-m",
+        "regard",
+        "train",
+        "arithmetic",
+        "--out",
+        "mine",
+        *tiny.split(),
+        *sizes.split(),
+        *often.split(),
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        log, end = Path("mine/log.jsonl"), time.monotonic() + 40
+        while not (log.exists() and log.read_text().count("\n") >= 2) and time.monotonic() < end:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "regard train arithmetic --out mine --resume" in said
+    assert "Traceback" not in said
+    (stopped,) = (int(path.name.removeprefix("step-")) for path in Path("mine/checkpoints").iterdir())
+    assert stopped >= 10
+
+    done = command("train", "arithmetic", "--out", "mine", "--resume", f"train.steps={stopped + 7}")
+    assert done.returncode == 0, done.stderr
+    steps = [json.loads(line)["step"] for line in log.read_text().splitlines() if json.loads(line)["kind"] == "train"]
+    assert steps == [*range(5, stopped + 7, 5), stopped + 7] if (stopped + 7) % 5 else [*range(5, stopped + 8, 5)]
+    assert sorted(path.name for path in Path("mine/checkpoints").iterdir())[-1] == f"step-{stopped + 7:08d}"
+
+
+def test_interrupted_translation_has_its_exit_code(run):
+    words = [sys.executable, "-m", "regard", "translate", str(run.path)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(words, text=True, bufsize=1, **pipes) as process:
+        process.stdin.write("1+1\n")
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert "Traceback" not in process.stderr.read()
