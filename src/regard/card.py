@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from regard import storage
 from regard.data.pairs import Pair
@@ -22,10 +23,11 @@ def write_samples(run: Run, pairs: Sequence[Pair], results: Sequence[Result]) ->
 def write_card(run: Run) -> None:
     """README.md: data, settings, scores, how to use it."""
     c, m = run.config, run.manifest
-    dev = [r for r in run.records() if r["kind"] == "dev"]
-    best = min(dev, key=lambda r: r["loss"]) if dev else {}
+    looks = {"averaged" if r["kind"] == "average" else f"step-{r['step']:08d}": r for r in run.records() if "tokens" in r}
+    best = looks.get(run.best, {})
     scores = ", ".join(f"{k} {best[k]:.4g}" for k in ("loss", "accuracy", "exact_match", "bleu") if k in best)
     model = ", ".join(f"{k} {getattr(c.model, k)}" for k in ("kind", "width", "encoder_layers", "decoder_layers"))
+    data = Path(c.data.path).name or "pairs from Python"
     lines = [
         f"# {run.path.name}",
         "",
@@ -33,7 +35,7 @@ def write_card(run: Run) -> None:
         "",
         "| | |",
         "|---|---|",
-        f"| data | {c.data.path}: {m['pairs']:,} pairs, {m['duplicates']:,} repeated, {m['leaks']:,} dev sources in training |",
+        f"| data | {data}: {m['pairs']:,} pairs, {m['duplicates']:,} repeated, {m['leaks']:,} dev sources in training |",
         f"| tokens | {c.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} target |",
         f"| model | {model}; {m['parameters']:,} parameters |",
         f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}) |",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -35,15 +36,21 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except UserError as error:
         if debug:
             raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.stderr.close()
-        sys.exit(0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes nowhere
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except Exception as error:  # typer's own: an unknown option, a missing argument
+        if debug or not hasattr(error, "format_message"):
+            raise
+        print(f"error: {error.format_message()}", file=sys.stderr)
+        sys.exit(2)
 
 
 @app.command()
@@ -109,15 +116,24 @@ def translate(
     translator = load(run, beam=beam)
     sampling = Sampling(temperature, top_k, top_p, seed) if sample else None
     sink = output.open("w", encoding="utf-8") if output else sys.stdout
-    for burst in [text] if text else _bursts(input):
-        for result in translator.translate(burst, n_best=nbest, prefix=prefix, sampling=sampling):
-            print(_line(result, as_json, nbest), file=sink)
-            if attention is not None:
-                _attention_page(result, attention)
-                attention = None
-        sink.flush()
+    warned = 0
+    try:
+        for burst in [text] if text else _bursts(input):
+            for result in translator.translate(burst, n_best=nbest, prefix=prefix, sampling=sampling):
+                print(_line(result, as_json, nbest), file=sink)
+                for warning in [] if as_json or warned >= 5 else result.warnings:
+                    print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
+                warned += bool(result.warnings)
+                if attention is not None:
+                    _attention_page(result, attention)
+                    attention = None
+            sink.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough; typer would make it exit code 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if output:
         sink.close()
+    if warned > 5 and not as_json:
+        print(f"warning: {warned - 5:,} more texts like these; --json tells each", file=sys.stderr)
 
 
 def _line(result: Result, as_json: bool, nbest: int) -> str:
@@ -125,8 +141,6 @@ def _line(result: Result, as_json: bool, nbest: int) -> str:
         fields: dict[str, Any] = {name: getattr(result, name) for name in ("source", "text", "score", "tokens", "logprobs")}
         fields["alternatives"] = [{"text": a.text, "score": a.score} for a in result.alternatives]
         return json.dumps({**fields, "warnings": result.warnings}, ensure_ascii=False)
-    for warning in result.warnings:
-        print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
     answers = [(result.text, result.score), *((a.text, a.score) for a in result.alternatives)]
     return "\n".join(text if nbest == 1 else f"{score:.4f}\t{text}" for text, score in answers)
 
@@ -145,33 +159,24 @@ def _refuse_options(texts: Iterable[str], command: Any) -> None:
 
 def _bursts(path: Path | None) -> Iterator[list[str]]:
     """Lines as they come: up to 512 together, but none waits more than 20 ms for the next."""
-    import queue
-    import threading
+    import select
 
     if path is not None and not path.is_file():
         raise UserError(f"{path}: no such file")
-    lines: queue.Queue[str | None] = queue.Queue(maxsize=4096)
-
-    def read() -> None:
-        with path.open("rb") if path else sys.stdin.buffer as stream:
-            for line in stream:
-                lines.put(line.decode("utf-8", "replace").rstrip("\r\n"))
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    ended = False
-    while not ended and (first := lines.get()) is not None:
-        burst = [first]
-        while len(burst) < 512 and not ended:
-            try:
-                line = lines.get(timeout=0.02)
-            except queue.Empty:
-                break
-            if line is None:
-                ended = True
-            else:
-                burst.append(line)
-        yield burst
+    with path.open("rb", buffering=0) if path else open(0, "rb", buffering=0, closefd=False) as stream:
+        rest, ended = b"", False
+        while not ended:
+            burst: list[str] = []
+            while len(burst) < 512 and (not burst or path or select.select([stream], [], [], 0.02)[0]):
+                if not (block := stream.read(1 << 16)):
+                    ended = True
+                    break
+                *whole, rest = (rest + block).split(b"\n")
+                burst += (line.decode("utf-8", "replace").rstrip("\r") for line in whole)
+            if ended and rest:
+                burst.append(rest.decode("utf-8", "replace").rstrip("\r"))
+            if burst:
+                yield burst
 
 
 @app.command()
@@ -265,18 +270,18 @@ def show_positions(
     """Positional encodings as a matrix and as curves.  Example: `regard show positions --width 32`"""
     import torch
 
-    from regard.nn import sinusoids
+    from regard.nn import Position, sinusoids
     from regard.pictures.positions import positions_figure
 
     table = sinusoids(torch.arange(length), width)
     if name != "sinusoidal":
+        from regard.models.transformer import TransformerEncoder
         from regard.run import Run
 
-        position = Run.open(name).model().encoder.get_submodule("position")
-        empty = torch.zeros(length, position.get_parameter("table").shape[1] if hasattr(position, "table") else width)
-        table = position.embed(empty, torch.arange(length)).detach()  # type: ignore[operator]
-        if not table.any():
+        encoder = Run.open(name).model().encoder
+        if not isinstance(encoder, TransformerEncoder) or type(encoder.position) is Position:
             raise UserError(f"{name}: its positions are not a table that is added to the embeddings")
+        table = encoder.position.embed(torch.zeros(length, encoder.position.width), torch.arange(length)).detach()
     positions_figure(table.numpy(), Path(name).name, path := out or Path("positions.png"))
     print(path)
 

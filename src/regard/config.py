@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -143,6 +144,10 @@ class TrainConfig:
     start_from: str = ""  # A run whose weights and tokenizer training starts from (fine-tuning).
     tensorboard: Literal["auto", "on", "off"] = "auto"  # event files; auto: if it is installed
 
+    def __post_init__(self) -> None:
+        if not self.epochs and not self.steps:
+            raise UserError("train.steps=0 and train.epochs=0: nothing would be trained")
+
 
 @dataclass(frozen=True)
 class SearchConfig:
@@ -224,6 +229,8 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
             value = tomllib.loads(f"v = {value}")["v"]
     if isinstance(value, int | float) and value < (1 if name in AT_LEAST_ONE else 0):
         raise UserError(f"{name}={value}: must be at least {1 if name in AT_LEAST_ONE else 0}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{name}={value}: must be finite")
     if name.endswith("dropout") and isinstance(value, int | float) and value >= 1:
         raise UserError(f"{name}={value}: must be less than 1")
     if origin is Literal:

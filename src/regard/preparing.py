@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,17 +32,21 @@ Parts = Mapping[str, type[nn.Module]] | None
 
 def open_splits(c: DataConfig) -> Splits:
     """The data a config speaks of."""
-    return open_data(
-        c.path,
-        source=c.source or None,
-        target=c.target or None,
-        limit=c.limit or None,
-        group=c.group,
-        dev=c.dev or None,
-        test=c.test or None,
-        seed=c.seed,
-        options=c.options,
-    )
+    return open_data(c.path, source=c.source or None, target=c.target or None, options=c.options, **_deal(c))
+
+
+def _deal(c: DataConfig) -> dict[str, Any]:
+    return {"limit": c.limit or None, "group": c.group, "dev": c.dev or None, "test": c.test or None, "seed": c.seed}
+
+
+def _inherit(given: Settings, old: Run) -> Settings:
+    """Fine-tuning takes the old run's tokens and model, or its weights would mean nothing; dropout may change."""
+    own = settings.to_settings(old.config)
+    for section in ("model", "text"):
+        asked = settings.to_settings(settings.build(settings.merge(own, {section: given.get(section, {})})))[section]
+        if other := [n for n in asked if asked[n] != own[section].get(n) and not n.endswith("dropout")]:
+            raise UserError(f"{section}.{other[0]} cannot differ from that of {old.path}, whose weights are taken over")
+    return settings.merge({"model": own["model"], "text": own["text"]}, given)
 
 
 def prepare(
@@ -48,14 +54,11 @@ def prepare(
 ) -> Run:
     """Read the data, choose what is open, learn tokenizers, encode; then the run appears in one rename."""
     data = settings.build({"data": given["data"]}).data
-    splits = (
-        open_splits(data) if pairs is None else from_iterable(pairs, dev=data.dev or None, test=data.test or None, seed=data.seed)
-    )
+    splits = open_splits(data) if pairs is None else from_iterable(pairs, **_deal(data))
     start_from = given.get("train", {}).get("start_from")
     old = Run.open(start_from) if start_from else None
-    if old is not None:  # the old run's model and tokens, or its weights would mean nothing
-        own = settings.to_settings(old.config)
-        given = settings.merge(given, {"model": own["model"], "text": own["text"]})
+    if old is not None:
+        given = _inherit(given, old)
     if planned:
         chosen, reasons = planning.choose(splits, given)
         given = settings.merge(chosen, given)
@@ -65,6 +68,7 @@ def prepare(
     for left in folder.parent.glob(f".{folder.name}.*.tmp"):  # by a process that was killed while it prepared this run
         shutil.rmtree(left, ignore_errors=True)
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    new_parent = not folder.parent.exists()
     aside.mkdir(parents=True)
     try:
         source, target = (old.source, old.target) if old is not None else _tokenizers(c, splits)
@@ -89,25 +93,36 @@ def prepare(
         c = dataclasses.replace(c, data=dataclasses.replace(c.data, digest=corpus.digest))
         tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
         reporter.say(f"{len(corpus):,} training pairs, {tokens}, {facts['parameters']:,} parameters")
-        folder.parent.mkdir(parents=True, exist_ok=True)
         return Run.create(folder, c, source, target, facts, aside)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if new_parent and not any(folder.parent.iterdir()):
+            folder.parent.rmdir()
 
 
 def _decide(c: Config) -> Config:
     """Settle what depends on the machine, so that config.toml says what was done."""
     device = pick_device(c.train.device)
     precision = c.train.precision
+    if precision == "bf16" and device.type == "cpu" and not _cpu_has_bf16():
+        raise UserError("train.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     threads = c.train.threads or torch.get_num_threads()
     return dataclasses.replace(c, train=dataclasses.replace(c.train, precision=precision, threads=threads))
 
 
+def _cpu_has_bf16() -> bool:
+    """Tried in another process: some machines announce bfloat16 and then die of an illegal instruction."""
+    code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ a).sum().backward()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
 def pick_device(name: str) -> torch.device:
     """auto: the GPU if there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
+    if name not in ("auto", "cpu") and not name.startswith("cuda"):
+        raise UserError(f"train.device={name}: choose cpu, cuda or auto")
+    if name.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("train.device=cuda, but torch sees no GPU here; use train.device=cpu")
     return torch.device("cuda" if name == "auto" and torch.cuda.is_available() else "cpu" if name == "auto" else name)
 

@@ -24,8 +24,8 @@ from regard.scoring import Report, report
 from regard.scoring.significance import Comparison, paired_bootstrap
 from regard.translator import Translator, load
 
-CHANGEABLE = {"steps", "epochs", "minutes", "patience", "log_every", "keep", "average", "tensorboard"}
-"""Settings of `train` that a resumed run may change; others would make it another run."""
+CHANGEABLE = {f"train.{n}" for n in ("steps", "epochs", "minutes", "patience", "log_every", "keep", "average", "tensorboard")}
+"""What a resumed run may change; anything else would make it another run."""
 
 
 def train(
@@ -47,6 +47,7 @@ def train(
     """
     reporter = reporter or Reporter()
     given: Settings = settings.to_settings(data) if isinstance(data, Config) else {}
+    data = str(Path(data).resolve()) if isinstance(data, str | Path) and Path(data).exists() else data
     name = str(given["data"]["path"]) if isinstance(data, Config) else str(data) if isinstance(data, str | Path) else "pairs"
     folder = Path(out) if out else _default_out(name, resume)
     if resume and folder.exists():
@@ -56,9 +57,9 @@ def train(
     start = {"train": {"start_from": str(start_from)}} if start_from else {}
     layers = [read_preset(preset)] if preset else []
     layers += [settings.read_toml(Path(config))] if config else []
-    given = settings.merge(given, *layers, {"data": {"path": name}}, start, overrides)
-    settings.build(given)  # a misspelt setting is told before anything is read
     pairs = None if isinstance(data, str | Path | Config) else data
+    given = settings.merge(given, *layers, {"data": {"path": name if pairs is None else ""}}, start, overrides)
+    settings.build(given)  # a misspelt setting is told before anything is read
     run = prepare(folder, given, pairs, parts, planned=not (preset or config or isinstance(data, Config)), reporter=reporter)
     return fit(run, parts=parts, reporter=reporter)
 
@@ -75,12 +76,14 @@ def _default_out(name: str, resume: bool) -> Path:
 
 def _resume(folder: Path, overrides: Settings | Mapping[str, Any], parts: Any, reporter: Reporter) -> Run:
     run = Run.open(folder)
-    fixed = [f"{s}.{n}" for s, values in overrides.items() for n in values if s != "train" or n not in CHANGEABLE]
-    if fixed:
+    old = settings.to_settings(run.config)
+    new = settings.to_settings(settings.build(settings.merge(old, overrides)))
+    changed = [f"{section}.{name}" for section in new for name in new[section] if new[section][name] != old[section].get(name)]
+    if fixed := [name for name in changed if name not in CHANGEABLE]:
         raise UserError(f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a new run instead")
-    if overrides:
-        run.change(settings.build(settings.merge(settings.to_settings(run.config), overrides)))
-    return fit(run, parts=parts, reporter=reporter, longer=bool(overrides))
+    if changed:
+        run.change(settings.build(new))
+    return fit(run, parts=parts, reporter=reporter, longer=bool(changed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +133,8 @@ def evaluate(
 
 def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
     c = run.config.data
+    if data is None and not c.path:
+        raise UserError(f"{run.path}: trained on pairs given from Python; say which data to judge it on")
     if data is None:
         return open_splits(c).split(split)
     if Path(data).is_file():

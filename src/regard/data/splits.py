@@ -128,6 +128,8 @@ def _files(spec: str, source: str | None, target: str | None, notes: list[str]) 
             return _parts(path, source, target, notes)
         if os.path.exists(path) or (source and target and aligned(path, source, target)):
             return {"train": path}
+    if os.sep in spec or Path(spec).suffix:
+        raise UserError(f"{spec}: no such file or folder")
     names = [*TASKS, *(path.name for path in sorted(Path(home).glob("*/")))] if home else [*TASKS]
     below = "below $REGARD_DATA" if home else "(they are looked for below $REGARD_DATA, which is not set)"
     raise UserError(f"no data {spec!r}: no such task, file or folder, nor a named corpus {below}{nearest(spec, names)}")

@@ -38,7 +38,8 @@ def sacre(name: str, **options: Any) -> Any:
     """sacreBLEU's metric of that name: bleu, chrf or ter. Imported when used, for it is slow to start."""
     from sacrebleu import metrics
 
-    return getattr(metrics, name.upper())(**options)
+    force = {"force": True} if name == "bleu" else {}  # text of words and spaced full stops is no mistake here
+    return getattr(metrics, name.upper())(**force, **options)
 
 
 def _corpus(metric: Any, hypotheses: Sequence[str], references: References) -> Corpus:

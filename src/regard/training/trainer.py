@@ -120,7 +120,6 @@ class Trainer:
             p.seconds, last = p.seconds + now - last, now
             out_of_time = c.minutes > 0 and p.seconds >= 60 * c.minutes
             end = p.step == self.steps or out_of_time
-            tick(p)
             if p.step % c.log_every == 0 or end:
                 self._log_window(log)
             better = False
@@ -130,6 +129,7 @@ class Trainer:
             p.finished = p.finished or end
             if better:
                 p.best_name = f"step-{p.step:08d}"
+            tick(p)
             asked = stop()
             if p.step % c.save_every == 0 or p.finished or better or asked:
                 save()
