@@ -1,6 +1,6 @@
 """Training speed beside torch.nn.Transformer, in one run, interleaved. One JSON line a workload; on a CPU only the ratio counts.
 
-    python benchmarks/train.py [--rounds 5] [--workload calculator|small]
+python benchmarks/train.py [--rounds 5] [--workload calculator|small]
 """
 
 import argparse

@@ -1,0 +1,42 @@
+"""The README keeps its word: its commands and its Python run as they stand, only shorter."""
+
+import re
+import shlex
+from pathlib import Path
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_commands(tmp_path, command):
+    (tmp_path / "pairs.tsv").write_text("".join(f"a text {i}\tun texte {i}\n" for i in range(60)), encoding="utf-8")
+    (tmp_path / "in.txt").write_text("a text 1\n\na text 2\n", encoding="utf-8")
+    lines = [line.split("#")[0].strip() for block in blocks("") for line in block.splitlines()]
+    words = [shlex.split(line) for line in lines if line.startswith("regard ")]
+    assert len(words) >= 7, "the README shows the verbs"
+    for _, *rest in words:
+        rest = [word.replace("train.steps=5000", "train.steps=4") for word in rest]
+        short = ["train.epochs=1"] if rest[:2] == ["train", "pairs.tsv"] and len(rest) == 2 else []
+        done = command(*rest, *short, cwd=tmp_path)
+        assert done.returncode == 0, (rest, done.stderr)
+    assert (tmp_path / "attention.html").exists()
+    assert (tmp_path / "attention.png").exists()
+
+
+def test_the_python(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("python")
+    assert len(code.strip().splitlines()) <= 10
+    shorter = code.replace('train={"epochs": 2}', 'train={"steps": 3}, data={"options": {"train": 200, "dev": 20}}')
+    assert shorter != code
+    exec(compile(shorter, "README.md", "exec"), {})
+    assert "(2, 4, " in capsys.readouterr().out
+
+
+def test_the_table_names_what_exists():
+    root = Path(__file__).parents[2]
+    for name in re.findall(r"^\| `([^`]+)`", README.split("## Names")[0], flags=re.MULTILINE):
+        assert (root / name).exists(), name
