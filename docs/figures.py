@@ -12,7 +12,7 @@ from regard.pictures.heatmaps import head_grid, heatmap
 from regard.pictures.positions import positions_figure
 
 HERE = Path(__file__).parent / "figures"
-SENTENCE = "do the little girls like the old red house ?"
+SENTENCE = "will your young strange tourists be in front of the restaurant ?"
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     result = regard.load(run)(SENTENCE)
     record = result.attention
     cross = record.blocks["cross"]
-    heatmap(cross.mean((0, 1)), record.target, record.source, title="", out=HERE / "attention.png")
+    heatmap(cross[-1].mean(0), record.target, record.source, title="", out=HERE / "attention.png")
     head_grid(cross, record.target, record.source, title="", out=HERE / "heads.png")
     curves({"demo": run.records()}, HERE / "curves.png")
     positions_figure(sinusoids(torch.arange(100), 64).numpy(), "sinusoidal", HERE / "positions.png")

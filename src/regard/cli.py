@@ -231,7 +231,7 @@ def show_attention(
     out: Annotated[
         Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: one of each.")
     ] = None,
-    heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not their mean.")] = False,
+    heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the mean of the last layer.")] = False,
 ) -> None:
     """Where the model looks.  Example: `regard show attention runs/demo "he's calm ."`"""
     _refuse_options([text], show_attention)
@@ -249,7 +249,7 @@ def show_attention(
         elif heads:
             head_grid(cross, record.target, record.source, title=title, out=path)
         else:
-            heatmap(cross.mean((0, 1)), record.target, record.source, title=title, out=path)
+            heatmap(cross[-1].mean(0), record.target, record.source, title=title, out=path)
         print(path)
 
 

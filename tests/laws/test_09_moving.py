@@ -65,10 +65,13 @@ def test_defaults_round_trip(tmp_path, kind):
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.integers(), st.floats(allow_nan=False), st.booleans(), st.lists(st.integers(), max_size=3))
-def test_overrides_say_values_as_toml_does(whole, real, flag, several):
-    words = [f"a.whole={whole}", f"a.real={real}", f"a.flag={str(flag).lower()}", f"b.deep.several={several}"]
-    assert parse_overrides(words) == {"a": {"whole": whole, "real": real, "flag": flag}, "b": {"deep": {"several": several}}}
+@given(st.integers(1, 10**6), st.floats(0, 1e3), st.booleans(), st.tuples(st.floats(0, 1), st.floats(0, 1)), st.text())
+def test_overrides_say_values_as_toml_does(whole, real, flag, several, text):
+    text = text.replace("\r", "")
+    words = [f"train.steps={whole}", f"train.rate={real}", f"text.share={str(flag).lower()}", f"train.betas={list(several)}"]
+    built = build(parse_overrides([*words, f"data.path={text}"]))
+    assert (built.train.steps, built.train.rate, built.text.share) == (whole, real, flag)
+    assert (built.train.betas, built.data.path) == (several, text)
 
 
 MODELS_TO_MOVE = {

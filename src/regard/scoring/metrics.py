@@ -21,7 +21,7 @@ class Corpus(NamedTuple):
 
 def bleu(hypotheses: Sequence[str], references: References, tokenize: str = "13a") -> Corpus:
     """Papineni et al. 2002: 0 without four words in a row. `tokenize="none"`: the text is tokenised, and no remark about it."""
-    return _corpus(sacre("bleu", tokenize=tokenize, force=tokenize == "none"), hypotheses, references)
+    return _corpus(sacre("bleu", tokenize=tokenize, force=True), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: References) -> Corpus:
@@ -38,8 +38,7 @@ def sacre(name: str, **options: Any) -> Any:
     """sacreBLEU's metric of that name: bleu, chrf or ter. Imported when used, for it is slow to start."""
     from sacrebleu import metrics
 
-    force = {"force": True} if name == "bleu" else {}  # text of words and spaced full stops is no mistake here
-    return getattr(metrics, name.upper())(**force, **options)
+    return getattr(metrics, name.upper())(**options)
 
 
 def _corpus(metric: Any, hypotheses: Sequence[str], references: References) -> Corpus:
