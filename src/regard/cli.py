@@ -231,7 +231,7 @@ def show_attention(
     out: Annotated[
         Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: one of each.")
     ] = None,
-    heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the mean of the last layer.")] = False,
+    heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the last layer's mean.")] = False,
 ) -> None:
     """Where the model looks.  Example: `regard show attention runs/demo "he's calm ."`"""
     _refuse_options([text], show_attention)
