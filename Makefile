@@ -23,7 +23,7 @@ demo: .venv/installed
 	touch $@
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: .venv/developer
 	$(BIN)/pytest -m slow

@@ -59,12 +59,15 @@ def fit(run: Run, *, parts: Parts = None, reporter: Reporter | None = None, long
             for name, value in values.items() if board else ():
                 board.add_scalar(f"{kind}/{name}", value, values["step"])
 
+        def clock(seconds: float) -> str:  # where time, not steps, ends the training
+            return f"  {seconds / 60:.1f} of {trainer.c.minutes:g} minutes" if trainer.c.minutes else ""
+
         with reporter.bar(trainer.steps, p.step) as bar, _asked_to_stop() as asked:
             trainer.fit(
                 validate=validate,
                 save=lambda: save_checkpoint(run, trainer),
                 log=log,
-                tick=lambda progress: bar(progress.step, "  ".join(notes.values())),
+                tick=lambda progress: bar(progress.step, "  ".join(filter(None, notes.values())) + clock(progress.seconds)),
                 stop=lambda: bool(asked),
             )
         if board is not None:

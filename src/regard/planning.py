@@ -14,6 +14,7 @@ from regard.data.splits import Splits
 from regard.data.tasks import TASKS
 
 SAMPLE = 50_000
+TUNED = {"arithmetic": "calculator", "phrases": "demo"}
 
 
 @dataclass
@@ -76,6 +77,8 @@ def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
         _length_and_steps(found, chosen, reasons)
     if not build(merge({"text": text}, {"text": given.get("text", {})})).text.share:
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
+    if splits.name in TUNED:
+        reasons.append(f"(--preset {TUNED[splits.name]} was tuned for this task)")
     return chosen, reasons
 
 

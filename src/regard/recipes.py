@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +48,7 @@ def train(
     """
     reporter = reporter or Reporter()
     given: Settings = settings.to_settings(data) if isinstance(data, Config) else {}
-    data = str(Path(data).resolve()) if isinstance(data, str | Path) and Path(data).exists() else data
+    data = str(Path(data).resolve()) if isinstance(data, str | Path) and os.path.exists(data) else data
     name = str(given["data"]["path"]) if isinstance(data, Config) else str(data) if isinstance(data, str | Path) else "pairs"
     folder = Path(out) if out else _default_out(name, resume)
     if resume and folder.exists():

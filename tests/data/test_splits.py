@@ -137,7 +137,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for spec, said in {
         "arithmetc": "did you mean arithmetic",
         "toys-em": "did you mean toys-en",
-        "some/where.tsv": "no such task, file or folder",
+        "some/where.tsv": "^some/where.tsv: no such file or folder",
         "x" * 400: "no data",
         "a\0b": "no data",
         "toys-en": "holds nothing: no train",

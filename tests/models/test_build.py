@@ -21,10 +21,10 @@ class MyScore(Score):
 
 
 class MyPosition(Position):
-    """Places told by a ramp."""
+    """Places told by a ramp on the first feature (a norm would take away one on all of them)."""
 
     def embed(self, x, positions):
-        return x + positions[..., None] / 10
+        return torch.cat((x[..., :1] + positions[..., None], x[..., 1:]), dim=-1)
 
 
 @pytest.mark.parametrize("model", [SMALL, RNN, RNN | {"attention": "before"}], ids=["transformer", "rnn", "rnn-before"])
@@ -104,3 +104,16 @@ def test_a_source_mask_of_ones_own(model):
         for one, two in zip(logits(SOURCE), logits(other), strict=True):
             torch.testing.assert_close(one, two, atol=1e-6, rtol=0)
     assert all(one.isfinite().all() for one in logits(SOURCE))
+
+
+def test_a_mask_of_ones_own_hides_a_source_token():
+    made = build_model(TransformerConfig(**SMALL), 20, 20).eval()
+    hidden = torch.tensor([True, False, True, True]).view(1, 1, 1, 4)
+
+    def logits(source, extra):
+        memory = made.encoder(source, LENGTHS[:1], extra=extra)
+        return made.decoder(TARGET[:1], made.decoder.start(memory))[0]
+
+    other = torch.tensor([[5, 9, 7, 2]])
+    assert torch.equal(logits(SOURCE[:1], hidden), logits(other, hidden))
+    assert not torch.allclose(logits(SOURCE[:1], None), logits(other, None))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from regard.data.batches import Batch
 from regard.nn import Layout
 
 
@@ -21,14 +22,6 @@ class Memory:
     """The user's own mask of the source, bool, broadcastable to (B, 1, T, S)."""
 
 
-class State(Protocol):
-    """Where decoding stands. A value: a step returns a new one, and the old one stays good."""
-
-    def select(self, sentences: Tensor, beams: Tensor) -> Self:
-        """Keep sentences (B',), and of each the hypotheses beams (B', K'): expand, reorder, prune."""
-        ...
-
-
 class Sums(NamedTuple):
     """Sums over the target tokens of a batch; whoever has the whole step divides, once."""
 
@@ -40,23 +33,6 @@ class Sums(NamedTuple):
     tokens: int
 
 
-class Batch(Protocol):
-    """As much of a batch of data as a model needs. Shapes: source (B, S), target_in and target_out (B, T), lengths (B,)."""
-
-    @property
-    def source(self) -> Tensor: ...
-    @property
-    def source_lengths(self) -> Tensor: ...
-    @property
-    def target_in(self) -> Tensor: ...
-    @property
-    def target_out(self) -> Tensor: ...
-    @property
-    def target_lengths(self) -> Tensor: ...
-    @property
-    def tokens(self) -> int: ...
-
-
 class Encoder(nn.Module):
     """Source tokens (B, S) -> Memory."""
 
@@ -65,7 +41,11 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Target tokens -> logits, all at once, a few, or one by one: one path."""
+    """Target tokens -> logits, all at once, a few, or one by one: one path.
+
+    A state is a value: reading returns a new one, and the old one stays good. `state.select(sentences (B',), beams (B', K'))`
+    keeps these sentences, and of each these hypotheses: it expands, reorders and prunes.
+    """
 
     def start(self, memory: Memory) -> Any:
         """The state before the first token."""
