@@ -36,6 +36,11 @@ class Side:
     def mean_words(self) -> float:
         return self.words.total() / max(1, self.texts)
 
+    def tokens(self, chosen: Settings) -> float:
+        """About how many tokens a text has, its <eos> included."""
+        per_text = {"words": self.words.total(), "bpe": self.characters / 4}.get(chosen["text"]["tokenizer"], self.characters)
+        return per_text / max(1, self.texts) + 1
+
     def tokenizer(self) -> tuple[str, str]:
         """Kind, and why."""
         if self.mean_words < 1.2 and self.characters / max(1, self.texts) <= 40:
@@ -111,9 +116,13 @@ def _size(found: Survey) -> tuple[dict[str, Any], str]:
 def _length_and_steps(found: Survey, chosen: Settings, reasons: list[str]) -> None:
     if max(found.source.longest, found.target.longest) > 2000 and chosen["text"]["tokenizer"] != "bpe":
         chosen["data"]["max_length"] = 1024
-    # Few pairs want more passes; on two cores 20,000 pairs of sentences take about ten minutes.
-    epochs = 60 if found.pairs < 3_000 else 30 if found.pairs < 10_000 else 10 if found.pairs < 100_000 else 4
     batch = 1024 if found.pairs < 3_000 else 2048 if found.pairs < 100_000 else 4096
+    # Few pairs want more passes, and no model learns in fewer than a thousand steps; patience ends what no longer helps.
+    # On two cores 20,000 pairs of sentences take about ten minutes.
+    steps = found.pairs * max(found.source.tokens(chosen), found.target.tokens(chosen)) / batch
+    usual = 30 if found.pairs < 10_000 else 10 if found.pairs < 100_000 else 4
+    epochs = max(usual, round(1000 / max(1.0, steps)))
+    every = 100 if found.pairs < 10_000 else 500
     chosen["data"]["batch_tokens"] = batch
-    chosen["train"] |= {"epochs": epochs, "schedule": "linear", "warmup": 200}
+    chosen["train"] |= {"epochs": epochs, "schedule": "linear", "warmup": 200, "evaluate_every": every, "patience": 10}
     reasons.append(f"length: {epochs} passes over the data in batches of {batch:,} tokens (train.epochs=… for more)")
