@@ -26,7 +26,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: .venv/developer
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow --override-ini addopts="-q --strict-markers --import-mode=importlib"
 
 lint: .venv/developer
 	$(BIN)/ruff check .

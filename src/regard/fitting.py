@@ -47,7 +47,8 @@ def fit(run: Run, *, parts: Parts = None, reporter: Reporter | None = None, long
         p = trainer.progress
         if load_checkpoint(run, trainer, reporter.warn):
             p = trainer.progress
-            p.finished = p.finished and not longer
+            if longer:
+                p.finished, p.waited = False, 0
             reporter.say(f"going on from step {p.step:,} of {trainer.steps:,}")
         validate = _validator(run, trainer.device)
         board, notes = _tensorboard(run), {"train": "", "dev": ""}
