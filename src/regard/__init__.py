@@ -1,7 +1,5 @@
 """Regard: a sequence-to-sequence toolkit, from attention up."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"

@@ -1,7 +1,5 @@
 """What a run tells about itself: samples.txt and README.md (a model card)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

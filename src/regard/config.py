@@ -1,7 +1,5 @@
 """Settings: frozen dataclasses, TOML over them, `section.name=value` over that. Each default stands here and nowhere else."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import difflib

@@ -1,7 +1,5 @@
 """Two minutes: train a small translator on built-in sentences, look at it, and say what to try next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

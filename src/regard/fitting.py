@@ -1,7 +1,5 @@
 """A prepared run -> a trained one: the trainer between checkpoints, log, dev data, bar and signals."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import signal

@@ -1,7 +1,5 @@
 """What to train when nobody said: look at the data, choose, and say why."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field

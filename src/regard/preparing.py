@@ -1,7 +1,5 @@
 """Data -> a run that is ready to train: settings decided, tokenizers learned, pairs encoded."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

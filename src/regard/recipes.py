@@ -1,7 +1,5 @@
 """The story end to end: train, evaluate, translate. The command line does nothing but call these."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import tempfile

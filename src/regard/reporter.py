@@ -1,7 +1,5 @@
 """What a person sees while something long goes on: one bar on a terminal, plain lines in a log file, nothing if asked."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

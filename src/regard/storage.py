@@ -1,7 +1,5 @@
 """Directories that are whole or absent: written aside, every file fsynced, a sha256 manifest last, then renamed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A config and two vocabulary sizes -> a model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every encoder-decoder is: an encoder that makes a Memory, a decoder that walks a State, and a summed loss."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Attention: the pure formula, the module around it, and a way to watch the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """The position-wise parts of a Transformer block: embedding, feed-forward, norm, residual. All take (…, D)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

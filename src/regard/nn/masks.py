@@ -1,7 +1,5 @@
 """Who may look at whom (Mask), which rows are real tokens (Layout), and a softmax that respects both. True = may look."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

@@ -1,7 +1,5 @@
 """How a model knows order. A position is given as a tensor (B, T), never as one number, so that other orders are possible."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Recurrence: the textbook's cells, readable, and torch's fast ones over the same weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

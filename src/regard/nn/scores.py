@@ -1,7 +1,5 @@
 """How well a query fits a key. `prepare(key)` is done once per source, the call once per query."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Measured configurations, as TOML. The comment at the head of each says what was measured, where and when."""
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from importlib.resources import files

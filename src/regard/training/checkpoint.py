@@ -1,7 +1,5 @@
 """Everything training needs to go on, as safetensors and JSON in one directory that is whole or absent."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

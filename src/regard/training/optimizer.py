@@ -1,7 +1,5 @@
 """Optimisers, and their state as named tensors (no pickle)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
