@@ -43,7 +43,7 @@ def demo(out: Path | None = None, reporter: Reporter | None = None, **overrides:
         run.path / "attention.html", record.source, record.target, record.blocks, text_in=longest, text_out=result.text
     )
     reporter.say(f"Learning curve: {run.path / 'curves.png'}\nAttention, open in a browser: {page}\n\nTry next:")
-    reporter.say(f'  regard translate {run.path} "the small cat is sleeping ."')
+    reporter.say(f'  regard translate {run.path} "{found.pairs[0].source}"')
     reporter.say(f'  regard show attention {run.path} "{longest}"')
     reporter.say("  regard train your-pairs.tsv          # one pair a line: source TAB target")
     return run.path
