@@ -48,6 +48,7 @@ class TextConfig:
     target_tokenizer: Literal["same", "characters", "bytes", "words", "bpe", "unigram"] = "same"  # of the target
     size: int = 8000  # Largest vocabulary that words, BPE and Unigram may learn.
     share: bool = True  # One vocabulary for both sides.
+    dropout: float = 0.0  # Merges of BPE left out at random, in training only (BPE-dropout).
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class TrainConfig:
     steps: int = 10000  # Updates, where epochs is 0.
     minutes: float = 0  # Stop after this much training time, if it comes first. 0: no limit.
     seed: int = 1  # Seed of weights, order and dropout.
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"  # Which optimiser.
+    optimizer: Literal["adamw", "adam", "sgd", "muon"] = "adamw"  # muon: for the matrices of the blocks, AdamW for the rest
     rate: float = 1e-3  # Highest learning rate.
     schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = "inverse_sqrt"  # after warm-up
     warmup: int = 400  # Steps over which the rate rises from zero.
@@ -128,9 +129,14 @@ class TrainConfig:
     weight_decay: float = 0.0  # Of AdamW, on matrices only.
     clip: float = 1.0  # Largest global norm of the gradient. 0: no clipping.
     smoothing: float = 0.1  # Label smoothing.
+    rdrop: float = 0.0  # Weight of R-Drop: two looks with different dropout must agree. 0: one look.
+    ema: float = 0.0  # Decay of a moving average of the weights, which is then what is judged and used. 0: none.
+    spike: float = 6.0  # Leave out a step whose loss or gradient norm is so many sigmas above the last ones. 0: never.
     accumulate: int = 1  # Batches per update.
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU that has it, else fp32
     device: str = "auto"  # cpu, cuda or auto.
+    path: Literal["auto", "plain", "packed", "compiled", "captured"] = "auto"  # how a GPU computes a step; same numbers
+    strategy: Literal["ddp", "fsdp"] = "ddp"  # Under torchrun: every process holds the model, or a part of it.
     threads: int = 0  # CPU threads. 0: as many as torch would use; the number is then written here, since results depend on it.
     evaluate_every: int = 500  # Steps between looks at the dev data.
     save_every: int = 500  # Steps between checkpoints.

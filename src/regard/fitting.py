@@ -5,7 +5,7 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -23,7 +23,9 @@ from regard.reporter import Reporter
 from regard.run import Run, set_weights
 from regard.scoring import bleu, exact_match
 from regard.training.checkpoint import average_checkpoints, load_checkpoint, point_best, save_checkpoint, save_weights
-from regard.training.trainer import Trainer
+from regard.training.parallel import World
+from regard.training.paths import Ahead, compile_blocks
+from regard.training.trainer import Trainer, Trouble
 from regard.translator import Translator, load
 
 
@@ -35,52 +37,97 @@ class Interrupted(Exception):
         self.code = 128 + signal_number
 
 
-def fit(run: Run, *, parts: Parts = None, reporter: Reporter | None = None, longer: bool = False) -> Run:
+def fit(
+    run: Run, *, parts: Parts = None, reporter: Reporter | None = None, longer: bool = False, world: World | None = None
+) -> Run:
     """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an end before."""
-    reporter = reporter or Reporter()
+    reporter, world = reporter or Reporter(), world or World(device=pick_device(run.config.train.device))
     torch.set_num_threads(run.config.train.threads)
-    with run.locked():
-        run.sweep()
-        trainer = _trainer(run, parts, pick_device(run.config.train.device))
+    with run.locked() if world.rank == 0 else nullcontext():
+        if world.rank == 0:
+            run.sweep()
+        world.wait()
+        trainer = _trainer(run, parts, world)
         p = trainer.progress
         if load_checkpoint(run, trainer, reporter.warn):
-            p = trainer.progress
             if longer:
                 p.finished, p.waited = False, 0
             reporter.say(f"going on from step {p.step:,} of {trainer.steps:,}")
-        validate = _validator(run, trainer.device)
-        board, notes = _tensorboard(run), {"train": "", "dev": ""}
-
-        def log(kind: str, **values: Any) -> None:
-            run.log(kind, **values)
-            speed = f"  {values['tokens_per_second']:,.0f} tokens/s" if kind == "train" else ""
-            notes[kind] = f"{kind} loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}{speed}"
-            for name, value in values.items() if board else ():
-                board.add_scalar(f"{kind}/{name}", value, values["step"])
-
-        def clock(seconds: float) -> str:  # where time, not steps, ends the training
-            return f"  {seconds / 60:.1f} of {trainer.c.minutes:g} minutes" if trainer.c.minutes else ""
-
-        with reporter.bar(trainer.steps, p.step) as bar, _asked_to_stop() as asked:
-            trainer.fit(
-                validate=validate,
-                save=lambda: save_checkpoint(run, trainer),
-                log=log,
-                tick=lambda progress: bar(progress.step, "  ".join(filter(None, notes.values())) + clock(progress.seconds)),
-                stop=lambda: bool(asked),
-            )
-        if board is not None:
-            board.close()
-        if any(record["kind"] in ("train", "dev") for record in run.records()):
-            curves({run.path.name: run.records()}, run.path / "curves.png")
-        if asked and not p.finished:
-            raise Interrupted(run, asked[0])
-        _average(run, trainer, validate, reporter)
-        _finish(run, trainer.device)
+        validate = _validator(run, world.device)
+        with _asked_to_stop() as asked:
+            _train(run, trainer, validate, reporter, asked)
+        if world.any(bool(asked)) and not p.finished:
+            raise Interrupted(run, asked[0] if asked else signal.SIGTERM)
+        if world.rank == 0:
+            _average(run, trainer, validate, reporter, parts)
+            _finish(run, world.device)
+        world.wait()
     return run
 
 
-def _trainer(run: Run, parts: Parts, device: torch.device) -> Trainer:
+def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked: list[int]) -> None:
+    """The trainer's loop, and the way back to the last healthy checkpoint when too many steps had to be left out."""
+    board: Any = _tensorboard(run) if trainer.world.rank == 0 else None
+    notes, p = {"train": "", "dev": ""}, trainer.progress
+
+    def log(kind: str, **values: Any) -> None:
+        if trainer.world.rank == 0:
+            run.log(kind, **values)
+        speed = f"  {values['tokens_per_second']:,.0f} tokens/s" if kind == "train" else ""
+        notes[kind] = f"{kind} loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}{speed}"
+        for name, value in values.items() if board is not None else ():
+            board.add_scalar(f"{kind}/{name}", value, values["step"])
+
+    def clock(seconds: float) -> str:  # where time, not steps, ends the training
+        return f"  {seconds / 60:.1f} of {trainer.c.minutes:g} minutes" if trainer.c.minutes else ""
+
+    def save() -> None:
+        try:
+            save_checkpoint(run, trainer)
+        except OSError as error:
+            problem = f"{error.filename or run.path}: {error.strerror}"
+            if p.finished or asked:
+                raise UserError(f"{problem}: the last checkpoint could not be saved; the one before it is whole") from error
+            reporter.warn(f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before it is whole")
+
+    with reporter.bar(trainer.steps, p.step) as bar:
+        while True:
+            try:
+                trainer.fit(
+                    validate=validate,
+                    save=save,
+                    log=log,
+                    tick=lambda progress: bar(progress.step, "  ".join(filter(None, notes.values())) + clock(progress.seconds)),
+                    stop=lambda: bool(asked),
+                )
+                break
+            except Trouble:
+                _go_back(run, trainer, reporter)
+    if board is not None:
+        board.close()
+    if trainer.world.rank == 0 and any(record["kind"] in ("train", "dev") for record in run.records()):
+        curves({run.path.name: run.records()}, run.path / "curves.png")
+
+
+def _go_back(run: Run, trainer: Trainer, reporter: Reporter) -> None:
+    """To the last healthy checkpoint with half the rate; three times at most."""
+    p = trainer.progress
+    factor, at = p.factor / 2, p.step
+    if factor < 1 / 8:
+        raise UserError(
+            f"step {at:,}: again and again the loss or its gradient is not finite or far out, though the rate was lowered to "
+            f"{trainer.c.rate * p.factor:.2g}; look at the data, or use a lower train.rate (the last checkpoint is good)"
+        )
+    if not load_checkpoint(run, trainer, reporter.warn):
+        p.step, p.best, p.best_name, p.waited = 0, math.inf, "", 0
+    trainer.totals.zero_()
+    p.factor, p.skipped, p.source_tokens, p.examples = factor, [], 0, 0
+    reporter.warn(f"step {at:,}: too many steps were not finite or far out; back to step {p.step:,} with a rate of {factor:g} ×")
+    if p.step:
+        save_checkpoint(run, trainer)  # so that a resumed run knows of it
+
+
+def _trainer(run: Run, parts: Parts, world: World) -> Trainer:
     c = run.config
     corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != c.data.digest:
@@ -95,7 +142,12 @@ def _trainer(run: Run, parts: Parts, device: torch.device) -> Trainer:
     if c.train.start_from:
         old = Run.open(c.train.start_from)
         set_weights(model, dict(old.model(parts=parts).named_parameters()), c.train.start_from)
-    return Trainer(model.to(device), batches, c.train, steps=steps, device=device)
+    if c.train.path == "compiled":
+        compile_blocks(model)
+    feed = world.share(batches)
+    if world.device.type == "cuda":
+        feed = Ahead(feed, c.train.path, world.device)
+    return Trainer(model.to(world.device), feed, c.train, steps=steps, device=world.device, world=world)
 
 
 def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[str, float]] | None:
@@ -133,13 +185,13 @@ def mean_loss(model: Seq2Seq, corpus: Corpus, budget: int, device: torch.device)
     return {"loss": nll / tokens, "accuracy": correct / tokens, "tokens": tokens}
 
 
-def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter) -> None:
+def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, parts: Parts) -> None:
     """Weights averaged over the last checkpoints become the best, if dev agrees."""
     if not trainer.c.average or validate is None:
         return
-    weights = average_checkpoints(run, trainer)
-    set_weights(trainer.model, weights, "average")
-    found = validate(trainer.model.eval())
+    weights, model = average_checkpoints(run, trainer), run.new_model(parts)
+    set_weights(model, weights, "average")
+    found = validate(model.to(trainer.device).eval())
     run.log("average", step=trainer.progress.step, **found)
     if trainer.better(found):
         save_weights(run, "averaged", weights)

@@ -23,6 +23,7 @@ from regard.models import build_model
 from regard.reporter import Reporter
 from regard.run import Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.training.paths import choose_path
 
 Parts = Mapping[str, type[nn.Module]] | None
 """The user's own classes for `score` or `position`."""
@@ -85,9 +86,13 @@ def prepare(
             "skipped": len(splits.skipped) + len(long),
             "languages": {"source": c.data.source, "target": c.data.target},
         }
-        if found.dev:
-            reporter.warn(f"{found.dev:,} of the dev sources also stand in the training data: dev scores flatter")
-        facts["parameters"] = sum(p.numel() for p in build_model(c.model, source.size, target.size, parts).parameters())
+        if found.dev or found.near_dev:
+            more = f", {found.near_dev:,} more but for case and punctuation" if found.near_dev else ""
+            reporter.warn(f"{found.dev:,} of the dev sources also stand in the training data{more}: dev scores flatter")
+        count = sum(p.numel() for p in build_model(c.model, source.size, target.size, parts).parameters())
+        facts["parameters"] = count
+        path = choose_path(c, pick_device(c.train.device), count)
+        c = dataclasses.replace(c, train=dataclasses.replace(c.train, path=path))
         c = dataclasses.replace(c, data=dataclasses.replace(c.data, digest=corpus.digest))
         tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
         reporter.say(f"{len(corpus):,} training pairs, {tokens}, {facts['parameters']:,} parameters")

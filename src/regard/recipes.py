@@ -15,12 +15,13 @@ from regard.data.pairs import Pair, Skipped
 from regard.data.splits import grouped, open_data
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
-from regard.preparing import Parts, open_splits, prepare
+from regard.preparing import Parts, open_splits, pick_device, prepare
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
 from regard.run import Run
 from regard.scoring import Report, report
 from regard.scoring.significance import Comparison, paired_bootstrap
+from regard.training.parallel import World
 from regard.translator import Translator, load
 
 CHANGEABLE = {f"train.{n}" for n in ("steps", "epochs", "minutes", "patience", "log_every", "keep", "average", "tensorboard")}
@@ -48,19 +49,32 @@ def train(
     given: Settings = settings.to_settings(data) if isinstance(data, Config) else {}
     data = str(Path(data).resolve()) if isinstance(data, str | Path) and os.path.exists(data) else data
     name = str(given["data"]["path"]) if isinstance(data, Config) else str(data) if isinstance(data, str | Path) else "pairs"
-    folder = Path(out) if out else _default_out(name, resume)
-    if resume and folder.exists():
-        return _resume(folder, overrides, parts, reporter)
-    if folder.exists():
-        raise UserError(f"{folder} exists: --resume goes on with it, --out names another folder")
+    pairs = None if isinstance(data, str | Path | Config) else data
     start = {"train": {"start_from": str(start_from)}} if start_from else {}
     layers = [read_preset(preset)] if preset else []
     layers += [settings.read_toml(Path(config))] if config else []
-    pairs = None if isinstance(data, str | Path | Config) else data
     given = settings.merge(given, *layers, {"data": {"path": name if pairs is None else ""}}, start, overrides)
-    settings.build(given)  # a misspelt setting is told before anything is read
-    run = prepare(folder, given, pairs, parts, planned=not (preset or config or isinstance(data, Config)), reporter=reporter)
-    return fit(run, parts=parts, reporter=reporter)
+    planned = not (preset or config or isinstance(data, Config))
+
+    def ready(folder: Path) -> tuple[Run, bool]:
+        """The run, and whether it goes on beyond its old end."""
+        if resume and folder.exists():
+            return _resumed(folder, overrides)
+        if folder.exists():
+            raise UserError(f"{folder} exists: --resume goes on with it, --out names another folder")
+        settings.build(given)  # a misspelt setting is told before anything is read
+        return prepare(folder, given, pairs, parts, planned=planned, reporter=reporter), False
+
+    with World.join(pick_device(str(given.get("train", {}).get("device", "auto")))) as world:
+        if world.size == 1:
+            run, longer = ready(Path(out) if out else _default_out(name, resume))
+            return fit(run, parts=parts, reporter=reporter, longer=longer, world=world)
+        if world.rank == 0:  # one prepares, the others wait and then open what it made
+            run, longer = ready(Path(out) if out else _default_out(name, resume))
+            world.tell(f"{int(longer)} {run.path.resolve()}")
+            return fit(run, parts=parts, reporter=reporter, longer=longer, world=world)
+        word, _, path = world.tell("").partition(" ")
+        return fit(Run.open(path), parts=parts, reporter=Reporter(quiet=True), longer=word == "1", world=world)
 
 
 def _default_out(name: str, resume: bool) -> Path:
@@ -73,7 +87,7 @@ def _default_out(name: str, resume: bool) -> Path:
     return newest if resume else folder
 
 
-def _resume(folder: Path, overrides: Settings | Mapping[str, Any], parts: Any, reporter: Reporter) -> Run:
+def _resumed(folder: Path, overrides: Settings | Mapping[str, Any]) -> tuple[Run, bool]:
     run = Run.open(folder)
     old = settings.to_settings(run.config)
     new = settings.to_settings(settings.build(settings.merge(old, overrides)))
@@ -82,7 +96,7 @@ def _resume(folder: Path, overrides: Settings | Mapping[str, Any], parts: Any, r
         raise UserError(f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a new run instead")
     if changed:
         run.change(settings.build(new))
-    return fit(run, parts=parts, reporter=reporter, longer=bool(changed))
+    return run, bool(changed)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -147,9 +147,28 @@ class Run:
             shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
+def whole(x: Tensor) -> Tensor:
+    """x as one tensor, however it is spread over processes."""
+    full: Any = getattr(x, "full_tensor", None)
+    return x if full is None else full()
+
+
+def spread(x: Tensor, like: Tensor) -> Tensor:
+    """The reverse: x where and as `like` is."""
+    mesh: Any = getattr(like, "device_mesh", None)
+    if mesh is None:
+        return x.to(like.device)
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(x.to(like.device), mesh, getattr(like, "placements", None))
+
+
 def get_weights(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter once, on the CPU; tied ones under their first name."""
-    return {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    full = {
+        name: getattr(p, "full_tensor", p.detach)().detach() for name, p in model.named_parameters()
+    }  # spread over processes?
+    return {name: p.cpu().contiguous() for name, p in full.items()}
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
@@ -163,4 +182,4 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> 
                 raise Corrupt(f"{where}: {name} is {tuple(weights[name].shape)}, the config says {tuple(parameter.shape)}")
             if not weights[name].isfinite().all():
                 raise Corrupt(f"{where}: {name} holds numbers that are not finite")
-            parameter.copy_(weights[name])
+            parameter.copy_(spread(weights[name], parameter))

@@ -1,5 +1,7 @@
 """Corpora on disk and batches from them: nothing lost, nothing cut, the same whatever was asked before."""
 
+import json
+import os
 import pickle
 import tracemalloc
 from pathlib import Path
@@ -93,18 +95,42 @@ def test_order_differs_by_epoch_and_seed_and_wastes_little() -> None:
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 4_096}, {"sentences": 64}])
-def test_memory_stays_below_sixteen_bytes_a_pair(budget: dict[str, int]) -> None:
-    n = 4_000_000
-    corpus = Lengths(np.full(n, 9), np.full(n, 9))
+def test_memory_stays_below_eight_bytes_a_pair(tmp_path: Path, budget: dict[str, int]) -> None:
+    n = 1_000_000
+    np.full((n, 2), 9, "<i4").tofile(tmp_path / "lengths.bin")
+    (tmp_path / "ids.bin").touch()
+    os.truncate(tmp_path / "ids.bin", 2 * 19 * n)
+    (tmp_path / "corpus.json").write_text(json.dumps({"format": 1, "pairs": n, "dtype": "<u2", "digest": ""}))
     tracemalloc.start()
     try:
-        batches = Batches(corpus, **budget, seed=1)
-        batches.indices(0)
-        batches.indices(batches.per_epoch)
+        batches = Batches(Corpus.open(tmp_path), **budget, seed=1)
+        assert batches(0).size == (batches.tokens or 64 * 9) // 9
+        batches(batches.per_epoch)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 16 * n
+    assert peak < 8 * n
+
+
+def test_pairs_vary_by_epoch_and_not_by_chance(tmp_path: Path) -> None:
+    def vary(source, target, seed: int):
+        seeds.append(seed)
+        return source, [*target[:-1], 300 + seed % 99, EOS]
+
+    corpus, seeds = _corpus(tmp_path / "train"), list[int]()
+    plain, used, fresh = (Batches(corpus, tokens=500, seed=3, vary=with_it) for with_it in (None, vary, vary))
+    before = [used(step) for step in (4, 0, used.per_epoch + 1)]
+    assert torch.equal(used(4).target, before[0].target)
+    assert torch.equal(fresh(4).target, before[0].target)
+    assert torch.equal(used(4).source, plain(4).source)
+    assert used(4).tokens == plain(4).tokens + plain(4).size
+    seeds.clear()
+    for step in range(2 * used.per_epoch):
+        used(step)
+    assert len(set(seeds)) == len(seeds) == 2 * len(corpus)  # a pair's own, and another in another epoch
+    assert Batches(corpus, tokens=500, seed=4, vary=vary)(0).size
+    assert seeds[-1] not in seeds[: 2 * len(corpus)]  # nor that of another run
+    assert torch.equal(next(used.in_order()).target, next(plain.in_order()).target)
 
 
 def test_exactly_one_budget() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -182,8 +183,49 @@ def test_leaks_are_counted(tmp_path: Path) -> None:
         return read()
 
     splits.train = Stream(counted)
-    assert leaks(splits) == Leaks(duplicates=1, dev=1, test=1)
+    assert leaks(splits) == Leaks(duplicates=1, dev=1, test=1, near_dev=1, near_test=0)
     assert len(readings) == 1
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "near"),
+    [
+        ("Go on .", "go on", 1),
+        ("go  on!", " GO ON ", 1),
+        ("Straße 3", "STRASSE, 3?", 1),
+        ("don't", "dont", 1),
+        ("go on", "goon", 0),
+        ("1+2", "1-2", 0),
+        ("room 1+2", "room 12", 1),
+        ("?!", "…", 0),
+        ("मैं", "में", 0),
+    ],
+)
+def test_near_duplicates(train: str, dev: str, near: int) -> None:
+    splits = from_iterable([(train, "x")] * 2, dev=0, test=0)
+    splits.dev = splits.test = from_iterable([(dev, "y")] * 2, dev=0, test=0).train
+    assert leaks(splits) == Leaks(1, 0, 0, near, near)
+
+
+class Sums:
+    """Many pairs that are nowhere in memory."""
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return ((f"{i % 30_000}+1", str(i)) for i in range(50_000))
+
+
+def test_memory_stays_below_sixteen_bytes_a_pair() -> None:
+    tracemalloc.start()
+    try:
+        splits = from_iterable(Sums(), dev=100, test=100)
+        dealt = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        assert leaks(splits).duplicates == 0
+        counted = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert dealt < 16 * 50_000
+    assert counted < 12 * 50_000
 
 
 @pytest.fixture

@@ -28,9 +28,10 @@ def shake(module):
 
 
 def copy_attention(ours, theirs):
+    own = [ours.qkv] if ours.own else [ours.query, ours.keyvalue]
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
-        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+        theirs.in_proj_weight.copy_(torch.cat([layer.weight for layer in own]))
+        theirs.in_proj_bias.copy_(torch.cat([layer.bias for layer in own]))
         theirs.out_proj.load_state_dict(ours.output.state_dict())
 
 
@@ -52,7 +53,13 @@ def test_attention(fused, seed, lengths, causal):
     hidden = torch.arange(size) >= lengths[:, None]
     future = torch.ones(size, size, dtype=torch.bool).triu(1) if causal else None
     expected, _ = theirs(x, x, x, key_padding_mask=hidden, attn_mask=future)
-    close(ours(x, ours.project(x), Mask(key_lengths=lengths, causal=causal)), expected)
+    mask = Mask(key_lengths=lengths, causal=causal)
+    close(ours(x, ours.project(x), mask), expected)
+    own = Attention(WIDTH, heads=HEADS, own=True).eval()
+    own.fused = fused
+    own.qkv.load_state_dict({"weight": theirs.in_proj_weight, "bias": theirs.in_proj_bias})
+    own.output.load_state_dict(ours.output.state_dict())
+    close(own.look(*own.read(x), mask), expected)
 
 
 @torch.no_grad()
@@ -263,7 +270,7 @@ def test_relative_is_shaws_sum(causal):
     def heads_of(y):
         return y.unflatten(-1, (heads, size)).transpose(1, 2)
 
-    q, k, v = heads_of(attention.query(x)), heads_of(attention.key(x)), heads_of(attention.value(x))
+    q, (k, v) = heads_of(attention.query(x)), (heads_of(part) for part in attention.keyvalue(x).chunk(2, -1))
     scores = (torch.einsum("bhtd,bhsd->bhts", q, k) + torch.einsum("bhtd,tsd->bhts", q, key_vectors)) / math.sqrt(size)
     weights = masked_softmax(scores, torch.ones(length, length, dtype=torch.bool).tril() if causal else None)
     mixed = torch.einsum("bhts,bhsd->bhtd", weights, v) + torch.einsum("bhts,tsd->bhtd", weights, value_vectors)

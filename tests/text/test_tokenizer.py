@@ -5,11 +5,13 @@ import subprocess
 import sys
 import unicodedata
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
+from regard.text import tokenizer as tokenizer_module
 from regard.text.tokenizer import Tokenizer, from_json, load, save, train_tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST, PAD, SPECIALS, UNK
 
@@ -67,6 +69,7 @@ def test_pieces_are_the_ids_with_their_share_of_the_text(tokenizer: Tokenizer, t
 @each
 @laws
 @given(ids=any_ids)
+@example(ids=[FIRST + 0xED, FIRST + 0xA0])  # bytes that could begin a character, and make two strange ones
 def test_spans_cover_the_decoded_text(tokenizer: Tokenizer, ids: list[int]) -> None:
     text, spans = tokenizer.decode(ids), tokenizer.spans(ids)
     assert len(spans) == len(ids) == len(tokenizer.token_texts(ids))
@@ -102,6 +105,71 @@ def test_specials_are_dropped_and_the_unknown_shows(tokenizer: Tokenizer) -> Non
     assert tokenizer.decode([BOS, *ids, EOS, PAD, PAD]) == tokenizer.decode(ids)
     assert tokenizer.decode([UNK]) == "⁇" == tokenizer.decode([tokenizer.size])
     assert tokenizer.token_texts([BOS, EOS, UNK]) == ["<bos>", "<eos>", "<unk>"]
+
+
+BPE = train_tokenizer("bpe", [" ".join(TEXTS), "merged merger merges emerged emerge " * 9], size=600)
+LONG = BPE.encode("he merged the merger , emerged calm and is calm , calm as merges go . déjà vu hello hello !")
+
+
+@laws
+@given(text=any_text, dropout=st.sampled_from([0.0, 0.1, 0.5, 1.0]), seed=st.integers(0, 2**64))
+def test_varied_ids_are_the_same_text(text: str, dropout: float, seed: int) -> None:
+    ids = [BOS, *BPE.encode(text), UNK, *BPE.encode(f"{text} merged"), EOS, PAD]
+    varied = BPE.vary(ids, dropout, seed)
+    assert BPE.decode(varied) == BPE.decode(ids)
+    assert [id for id in varied if id < FIRST] == [BOS, UNK, EOS, PAD]
+    assert BPE.decode(varied[: varied.index(UNK)]) == unicodedata.normalize("NFC", text)
+    assert (varied[0], varied[-2:]) == (BOS, [EOS, PAD])
+    assert dropout or varied == ids
+    if dropout == 1.0:
+        assert len(varied) == 4 + len(BPE.decode([id for id in varied if id >= FIRST]).encode())  # bytes
+
+
+@laws
+@given(ids=st.lists(st.integers(0, BPE.size - 1)), seed=st.integers(0, 99))
+def test_varied_ids_of_no_text_are_the_same_bytes(ids: list[int], seed: int) -> None:
+    def spelt(ids: list[int]) -> list[bytes]:
+        return [b"<%d>" % id if id < FIRST else BPE._bytes(id) for id in ids]
+
+    assert b"".join(spelt(BPE.vary(ids, 0.3, seed))) == b"".join(spelt(ids))
+
+
+@laws
+@given(text=any_text)
+def test_the_least_dropout_is_the_librarys_own_cut(text: str) -> None:
+    ids = BPE.encode(f"{text} merged {text}  calm   hello")
+    assert BPE.vary(ids, 1e-300, 1) == ids
+
+
+def test_cuts_vary_by_seed_alone() -> None:
+    cuts = [tuple(BPE.vary(LONG, 0.1, seed)) for seed in range(50)]
+    assert len(set(cuts)) > 40
+    again = from_json(BPE.to_json())
+    assert [tuple(again.vary(np.array(LONG), 0.1, seed)) for seed in reversed(range(50))] == cuts[::-1]
+    longer = [sum(len(BPE.vary(LONG, dropout, seed)) for seed in range(50)) for dropout in (0.0, 0.1, 0.5, 0.9)]
+    assert sorted(set(longer)) == longer
+
+
+def test_a_dropped_merge_is_dropped_as_often_as_asked() -> None:
+    two = train_tokenizer("bpe", ["ab"] * 9, size=FIRST + 257)
+    whole = two.encode(" ".join(["ab"] * 9))  # the only merge: b after a
+    drawn = [two._cut(two.encode("ab"), 0.3, number) for number in range(2_000)]
+    assert 0.25 < sum(len(cut) == 2 for cut in drawn) / 2_000 < 0.35
+    assert len(whole) == 9 + 8
+
+
+def test_the_memory_of_cuts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_module, "_CUTS", 10)
+    small = from_json(BPE.to_json())
+    for seed in range(50):
+        assert small.vary(LONG, 0.1, seed) == BPE.vary(LONG, 0.1, seed)
+        assert len(small._cuts) <= 10
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bpe"])
+def test_only_bpe_has_merges_to_leave_out(kind: str) -> None:
+    with pytest.raises(UserError, match=f"not {kind}"):
+        TOKENIZERS[kind].vary([20], 0.1, 1)
 
 
 def test_unknown_characters_and_words() -> None:

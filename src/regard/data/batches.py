@@ -1,6 +1,8 @@
 """Batches of ids for a model. Batch(step) is a pure function of seed and step: a resumed run restores nothing."""
 
-from collections.abc import Iterator, Sequence
+from array import array
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +15,9 @@ from regard.data.corpus import Corpus
 from regard.text.vocabulary import PAD
 
 Indices = npt.NDArray[np.integer[Any]]
-_BOUNDS = np.unique(np.geomspace(4, 10**8, 220).astype(np.int32))  # the longest length of each bucket, 8 % apart
+Vary = Callable[[Indices, Indices, int], tuple[Indices, Indices]]
+_BOUNDS = np.unique(np.geomspace(4, 10**8, 220).astype(np.int32))[::-1]  # the longest length of each bucket, 8 % apart
+_CHUNK = 1 << 16  # pairs sorted at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +30,7 @@ class Batch:
     target_lengths: Tensor  # (B,), predicted tokens: without <bos>
     tokens: int  # predicted target tokens, known without asking the device
     source_tokens: int
+    places: tuple[Any, Any] | None = None  # where the real tokens are, if somebody has worked it out for the model
 
     @property
     def target_in(self) -> Tensor:
@@ -41,7 +46,20 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         names = ("source", "source_lengths", "target", "target_lengths")
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+        moved = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
+        places = None if self.places is None else (self.places[0].to(device), self.places[1].to(device))
+        return replace(self, **moved, places=places)
+
+    def rows(self) -> list[tuple[Indices, Indices]]:
+        """The sentences again, as collate takes them."""
+        sides = (self.source.numpy(), self.source_lengths.tolist()), (self.target.numpy(), (self.target_lengths + 1).tolist())
+        return list(zip(*([ids[i, :n] for i, n in enumerate(lengths)] for ids, lengths in sides), strict=True))
+
+    def split(self) -> list["Batch"]:
+        """Two halves, or itself if it is one sentence."""
+        rows = self.rows()
+        half = len(rows) // 2
+        return [collate(rows[:half]), collate(rows[half:])] if half else [self]
 
 
 def collate(rows: Sequence[tuple[Sequence[int] | Indices, Sequence[int] | Indices]]) -> Batch:
@@ -66,55 +84,76 @@ class Batches:
 
     `tokens` bounds batch size times longest sentence; `sentences` fixes the batch size. Every pair comes once an epoch.
     Pairs are kept in buckets of nearly equal length, longest first, and shuffled inside them: the cuts never move.
+    `vary` may write the rows of a pair anew; the seed it is given differs by pair and epoch. Memory: 4 bytes a pair.
     """
 
-    def __init__(self, corpus: Corpus, *, tokens: int | None = None, sentences: int | None = None, seed: int) -> None:
+    def __init__(
+        self, corpus: Corpus, *, tokens: int | None = None, sentences: int | None = None, seed: int, vary: Vary | None = None
+    ) -> None:
         if (tokens is None) == (sentences is None) or (tokens or sentences or 0) < 1:
             raise ValueError("give tokens or sentences, not both, and at least 1")
-        self.corpus = corpus
+        self.corpus, self.vary = corpus, vary
         self.tokens, self.sentences, self.seed = tokens, sentences, seed
-        buckets = np.searchsorted(_BOUNDS, self._lengths()).astype(np.uint8)
-        self._order: Indices = np.argsort(buckets, kind="stable")[::-1].astype(np.int32)
-        self._edges = np.cumsum(np.bincount(buckets, minlength=len(_BOUNDS))[::-1])[:-1]
-        self._starts = self._cut(_BOUNDS[buckets[self._order]])
+        counts = sum(np.bincount(buckets, minlength=len(_BOUNDS)) for _, buckets in self._buckets())
+        self._ends: list[int] = np.cumsum(counts).tolist()  # of each bucket
+        self._starts = self._cut(lambda place: int(_BOUNDS[bisect(self._ends, place)]))
         self.per_epoch = len(self._starts) - 1
         self._plan: tuple[int, Indices, Indices] | None = None  # the current epoch: number, pairs, order of batches
 
     def __call__(self, step: int) -> Batch:
-        return self._load(self.indices(step))
+        return self.load(self.indices(step), step)
+
+    def load(self, indices: Indices, step: int | None = None) -> Batch:
+        """Some pairs as a batch; with a step, varied as in its epoch."""
+        if self.vary is None or step is None:
+            return collate([self.corpus[i] for i in indices.tolist()])
+        seed = int(np.random.SeedSequence([self.seed, step // self.per_epoch]).generate_state(1, np.uint64)[0])
+        return collate([self.vary(*self.corpus[i], seed + i) for i in indices.tolist()])
 
     def indices(self, step: int) -> Indices:
         """Which pairs form batch `step`, counted from 0 over all epochs."""
         epoch, place = divmod(step, self.per_epoch)
         if self._plan is None or self._plan[0] != epoch:
-            rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
-            pairs = self._order.copy()
-            for bucket in np.split(pairs, self._edges):
-                rng.shuffle(bucket)
-            self._plan = epoch, pairs, rng.permutation(self.per_epoch)
+            self._plan = None  # one at a time in memory
+            self._plan = self._shuffled(epoch)
         _, pairs, order = self._plan
         batch = order[place]
         return pairs[self._starts[batch] : self._starts[batch + 1]]
 
     def ordered(self) -> Iterator[Indices]:
         """Every pair once, longest first: for evaluation, and to meet a lack of memory at once."""
-        lengths = self._lengths()
+        lengths = np.maximum(self.corpus.source_lengths, self.corpus.target_lengths)
         order = np.argsort(-lengths, kind="stable")
-        yield from np.split(order, self._cut(lengths[order])[1:-1])
+        yield from np.split(order, self._cut(lambda place: int(lengths[order[place]]))[1:-1])
 
     def in_order(self) -> Iterator[Batch]:
-        return map(self._load, self.ordered())
+        return map(self.load, self.ordered())
 
-    def _load(self, indices: Indices) -> Batch:
-        return collate([self.corpus[int(i)] for i in indices])
+    def _buckets(self) -> Iterator[tuple[int, Indices]]:
+        """The bucket of each pair, chunk by chunk with the number of its first."""
+        for first in range(0, len(self.corpus), _CHUNK):
+            here = slice(first, first + _CHUNK)
+            lengths = np.maximum(self.corpus.source_lengths[here], self.corpus.target_lengths[here])
+            yield first, np.searchsorted(-_BOUNDS, -lengths, "right") - 1
 
-    def _lengths(self) -> Indices:
-        return np.maximum(self.corpus.source_lengths, self.corpus.target_lengths)
+    def _shuffled(self, epoch: int) -> tuple[int, Indices, Indices]:
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
+        pairs, free = np.empty(len(self.corpus), np.int32), [*self._ends]
+        for first, buckets in self._buckets():  # a counting sort, which needs no second array
+            for bucket in np.unique(buckets):
+                found = np.flatnonzero(buckets == bucket)[::-1] + first
+                pairs[free[bucket] - len(found) : free[bucket]] = found
+                free[bucket] -= len(found)
+        for bucket in np.split(pairs, self._ends[:-1]):
+            rng.shuffle(bucket)
+        order = np.arange(self.per_epoch, dtype=np.int32)
+        rng.shuffle(order)
+        return epoch, pairs, order
 
-    def _cut(self, lengths: Indices) -> list[int]:
-        """Where batches start and the last one ends, for pairs of falling length."""
-        starts = [0]
-        while starts[-1] < len(lengths):
-            size = self.sentences or max(1, (self.tokens or 0) // int(lengths[starts[-1]]))
-            starts.append(min(starts[-1] + size, len(lengths)))
+    def _cut(self, longest: Callable[[int], int]) -> "array[int]":
+        """Where batches start and the last one ends, for pairs of falling length: longest(i) is that of the i-th."""
+        starts = array("i", [0])
+        while starts[-1] < len(self.corpus):
+            size = self.sentences or max(1, (self.tokens or 0) // longest(starts[-1]))
+            starts.append(min(starts[-1] + size, len(self.corpus)))
         return starts

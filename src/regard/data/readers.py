@@ -19,7 +19,7 @@ from regard.text.vocabulary import normalise
 
 MAX_CHARACTERS = 10_000
 _MAX_LINE = 1_000_000  # bytes
-_BINARY = (b"\xff\xfe", b"\xfe\xff", b"\x89PNG", b"\xff\xd8", b"GIF8", b"%PDF", b"\x7fELF", b"PK\x03\x04", b"\xfd7zXZ", b"BZh")
+_BINARY = (*b"\xff\xfe \xfe\xff \x89PNG \xff\xd8 GIF8 %PDF \x7fELF PK\x03\x04 \xfd7zXZ BZh \x1f\x8b".split(),)
 _JSON = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet", ".pq")
 SUFFIXES = (".tsv", ".txt", *_JSON, *_PARQUET)
@@ -95,8 +95,11 @@ def _text(line: bytes) -> str:
 
 
 def _from_tsv(line: bytes) -> list[str]:
-    columns = _text(line).split("\t", 2)[:2]  # what comes after is somebody's note
-    if len(columns) == 1 and columns[0].strip():
+    text = _text(line).strip("\r")
+    if "\r" in text:  # the end of a line, to some programs
+        raise _Skip("a CR inside")
+    columns = text.split("\t", 2)[:2]  # what comes after is somebody's note
+    if len(columns) == 1 and columns[0].strip(" "):
         raise _Skip("one column")
     return columns
 

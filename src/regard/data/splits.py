@@ -1,6 +1,7 @@
 """What a user calls data, found and dealt out to training, dev and test so that nothing leaks."""
 
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +39,7 @@ class Stream:
         if self.codes is None:
             yield from self.read()
             return
-        for pair, code in zip_longest(self.read(), self.codes):
+        for pair, code in zip_longest(self.read(), self.codes.data):
             if pair is None or code is None:
                 raise UserError("the data changed between two readings: begin again, and leave the files alone meanwhile")
             if code == self.code:
@@ -175,8 +177,8 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
     return splits
 
 
-def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint64]:
-    """A random number for each pair, equal for pairs that must stay together."""
+def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint32]:
+    """A random number for each pair, equal for pairs that must stay together (and by chance for a few that need not)."""
     sources, parent = array("Q"), dict[int, int]()  # trees of hashed texts: one tree for all that must stay together
 
     def root(text: int) -> int:
@@ -188,24 +190,23 @@ def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint
         sources.append(stable_hash(pair.source, seed))
         for target in pair.targets if group == "pair" else ():
             parent[root(stable_hash(target, seed + 1))] = root(sources[-1])
-    return np.fromiter(map(root, sources), np.uint64, len(sources))
+    return np.fromiter((root(text) >> 32 for text in sources), np.uint32, len(sources))
 
 
-def _deal(keys: npt.NDArray[np.uint64], dev: int | None, test: int | None) -> Codes:
+def _deal(keys: npt.NDArray[np.uint32], dev: int | None, test: int | None) -> Codes:
     """The split of each pair: the groups with the smallest keys are dev, the next test. Training is never empty."""
-    n = len(keys)
+    n, first = len(keys), 0
     usual = min(2_000, max(1, n // 20)) if n > 2 else 0
-    _, member, sizes = np.unique(keys, return_inverse=True, return_counts=True)
-    ends, first = np.cumsum(sizes), 0
-    codes = np.full(len(sizes), _TRAIN, np.uint8)  # of each group
+    ordered, codes = np.sort(keys), np.full(n, _TRAIN, np.uint8)
     for code, count in ((_DEV, usual if dev is None else dev), (_TEST, usual if test is None else test)):
-        last = int(np.searchsorted(ends, ends[first] - sizes[first] + count, "right"))
-        if count and last == first and sizes[first] <= max(1, n // 4):
-            last += 1  # the first group alone is larger than what was asked for: take it, if most is left
-        last = min(last, len(sizes) - 1)
-        codes[first:last] = code
+        group = ordered[first]
+        last = int(np.searchsorted(ordered, ordered[min(first + count, n - 1)]))  # whole groups only, never the last
+        end = int(np.searchsorted(ordered, group, "right"))
+        if count and last == first and end < n and end - first <= max(1, n // 4):
+            last = end  # the first group alone is larger than what was asked for: take it, if most is left
+        codes[(keys >= group) & (keys < ordered[last])] = code
         first = last
-    return codes[member]
+    return codes
 
 
 def _thin(codes: Codes, limit: int, seed: int) -> None:
@@ -233,17 +234,38 @@ class Leaks:
     duplicates: int  # training pairs that repeat an earlier one
     dev: int  # distinct dev sources that training has too
     test: int
+    near_dev: int  # and those that it has but for case, punctuation and spaces
+    near_test: int
+
+
+class _Letters(dict[int, int | None]):
+    """A table for str.translate: letters, their marks, digits and spaces stay, the rest goes."""
+
+    def __missing__(self, code: int) -> int | None:
+        return self.setdefault(code, code if category(chr(code))[0] in "LMN" or chr(code).isspace() else None)
+
+
+_LETTERS, _LETTER = _Letters(), re.compile(r"[^\W\d_]")
+
+
+def _plain(text: str) -> str:
+    """What near-duplicates have in common; nothing without a letter, for 1+2 is not nearly 12."""
+    return " ".join(text.casefold().translate(_LETTERS).split()) if _LETTER.search(text) else ""
 
 
 def leaks(splits: Splits) -> Leaks:
-    """Count what dev and test share with training, through hashes: 16 bytes a training pair."""
-    sources, pairs = array("Q"), array("Q")
+    """Count what dev and test share with training, and what training repeats: 8 bytes a training pair."""
+    dev, test = ({pair.source for pair in stream or ()} for stream in (splits.dev, splits.test))
+    held, exact, near, pairs = dev | test, set[str](), set[str](), array("q")
+    plain = {*map(_plain, held)} - {""}
     for pair in splits.train:
-        sources.append(stable_hash(pair.source))
-        pairs.extend(stable_hash(f"{pair.source}\t{target}") for target in pair.targets)
-
-    def shared(stream: Stream | None) -> int:
-        found = {stable_hash(pair.source) for pair in stream or ()}
-        return int(np.isin(np.fromiter(found, np.uint64), sources).sum())
-
-    return Leaks(len(pairs) - len(np.unique(pairs)), shared(splits.dev), shared(splits.test))
+        if pair.source in held:
+            exact.add(pair.source)
+        if plain and (found := _plain(pair.source)) in plain:
+            near.add(found)
+        pairs.extend(hash((pair.source, target)) for target in pair.targets)
+    hashes = np.asarray(pairs)
+    hashes.sort()
+    repeated = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+    alike = [sum(_plain(source) in near for source in side - exact) for side in (dev, test)]
+    return Leaks(repeated, len(dev & exact), len(test & exact), *alike)

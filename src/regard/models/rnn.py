@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import RNNConfig
 from regard.models.seq2seq import Decoder, Encoder, Memory
 from regard.nn import Attention, Embedding, KeyValue, Layout, Mask, Recurrent, Score
+from regard.nn.kernels import dropout
 from regard.nn.recurrent import Hidden
 
 
@@ -32,12 +32,20 @@ class RNNEncoder(Encoder):
         )
         self.dropout = c.dropout
 
-    def forward(self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None) -> Memory:
-        x = F.dropout(self.embedding(source), self.dropout, self.training)
+    def forward(
+        self,
+        source: Tensor,
+        lengths: Tensor,
+        *,
+        positions: Tensor | None = None,
+        extra: Tensor | None = None,
+        layout: Layout | None = None,
+    ) -> Memory:
+        x = dropout(self.embedding(source), self.dropout, self.training)
         states, hidden = self.cells(x, lengths)
         # The top layer's end, both directions side by side: (B, width) each for h and c.
         final = tuple(torch.cat(list(part[-self.directions :]), dim=-1) for part in hidden)
-        return Memory(F.dropout(states, self.dropout, self.training), lengths, final, extra)
+        return Memory(dropout(states, self.dropout, self.training), lengths, final, extra)
 
 
 @dataclass(frozen=True)
@@ -90,14 +98,14 @@ class RNNDecoder(Decoder):
     def hidden(
         self, tokens: Tensor, state: RNNState, *, layout: Layout | None = None, positions: Tensor | None = None
     ) -> tuple[Tensor, RNNState]:
-        x = F.dropout(self.embedding(tokens), self.dropout, self.training)
+        x = dropout(self.embedding(tokens), self.dropout, self.training)
         if self.attention_at == "before":
             out, hidden = self._look_then_write(x, state)
         else:
             out, hidden = self.cells(x, hidden=state.hidden)
             if self.attention_at == "after":
                 out = self._read_out(out, self._look(out, state))
-        out = F.dropout(out, self.dropout, self.training)
+        out = dropout(out, self.dropout, self.training)
         state = RNNState(hidden, state.memory, state.lengths, state.extra, state.beams)
         return (layout.pack(out) if layout else out), state
 
@@ -119,6 +127,3 @@ class RNNDecoder(Decoder):
             out, hidden = self.cells(torch.cat((x[:, t : t + 1], context), dim=-1), hidden=hidden)
             outputs.append(self._read_out(out, context))
         return torch.cat(outputs, dim=1), hidden
-
-    def output(self, hidden: Tensor) -> Tensor:
-        return self.out(hidden)

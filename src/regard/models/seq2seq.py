@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.nn import Layout
+from regard.nn.kernels import cross_entropy
+from regard.text.vocabulary import PAD
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Memory:
     final: tuple[Tensor, ...] = ()
     extra: Tensor | None = None
     """The user's own mask of the source, bool, broadcastable to (B, 1, T, S)."""
+    layout: Layout | None = None
+    """If given, the states are packed: (N, D)."""
 
 
 class Sums(NamedTuple):
@@ -34,7 +38,15 @@ class Sums(NamedTuple):
 class Encoder(nn.Module):
     """Source tokens (B, S) -> Memory."""
 
-    def forward(self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None) -> Memory:
+    def forward(
+        self,
+        source: Tensor,
+        lengths: Tensor,
+        *,
+        positions: Tensor | None = None,
+        extra: Tensor | None = None,
+        layout: Layout | None = None,
+    ) -> Memory:
         raise NotImplementedError
 
 
@@ -44,6 +56,9 @@ class Decoder(nn.Module):
     A state is a value: reading returns a new one, and the old one stays good. `state.select(sentences (B',), beams (B', K'))`
     keeps these sentences, and of each these hypotheses: it expands, reorders and prunes.
     """
+
+    out: nn.Linear
+    """Hidden state -> logits."""
 
     def start(self, memory: Memory) -> Any:
         """The state before the first token."""
@@ -57,7 +72,7 @@ class Decoder(nn.Module):
 
     def output(self, hidden: Tensor) -> Tensor:
         """(…, D) -> logits (…, V)."""
-        raise NotImplementedError
+        return self.out(hidden)
 
     def forward(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """hidden, then output."""
@@ -72,6 +87,8 @@ class Seq2Seq(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
+        self.compiled = False
+        """Whether the blocks and the loss are compiled."""
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Teacher forcing: logits (B, T, V) for target_in (B, T)."""
@@ -83,16 +100,42 @@ class Seq2Seq(nn.Module):
         logits, state = self.decoder(tokens[:, None], state)
         return logits[:, -1], state
 
+    def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The decoder's last layer at every real target token (N, D), and the tokens (N,) it should tell."""
+        source, target = batch.places or places(batch)
+        memory = self.encoder(batch.source, batch.source_lengths, layout=source)
+        hidden, _ = self.decoder.hidden(batch.target_in, self.decoder.start(memory), layout=target)
+        return hidden, target.pack(batch.target_out)
+
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Sums:
         """Cross-entropy of the shifted target, summed over real tokens only."""
-        state = self.decoder.start(self.encoder(batch.source, batch.source_lengths))
-        layout = Layout.of(batch.target_lengths, batch.target_in.shape[1])
-        hidden, _ = self.decoder.hidden(batch.target_in, state, layout=layout)
-        return summed_loss(self.decoder.output(hidden), layout.pack(batch.target_out), smoothing)
+        hidden, targets = self.hidden(batch)
+        out = self.decoder.out
+        loss, nll, correct = cross_entropy(hidden, out.weight, out.bias, targets, smoothing, compiled=self.compiled)
+        return Sums(loss, nll, correct, batch.tokens)
+
+    def rdrop(self, batch: Batch, smoothing: float, weight: float) -> Sums:
+        """R-Drop (Liang et al. 2021): the mean loss of two looks with other dropout, and weight/2 × the mean KL between them."""
+        (one, targets), (other, _) = self.hidden(batch), self.hidden(batch)
+        out = self.decoder.out
+        sums = [cross_entropy(hidden, out.weight, out.bias, targets, smoothing) for hidden in (one, other)]
+        p, q = (self.decoder.output(hidden).float().log_softmax(-1) for hidden in (one, other))
+        apart = (((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets != PAD)).sum() / 2
+        loss = (sums[0][0] + sums[1][0] + weight * apart) / 2
+        return Sums(loss, sums[0][1], sums[0][2], batch.tokens)
+
+
+def places(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:
+    """Where the real tokens of both sides are; packed: for kernels of variable length."""
+    source = Layout.of(batch.source_lengths, batch.source.shape[1], offsets=packed)
+    return source, Layout.of(batch.target_lengths, batch.target_in.shape[1], offsets=packed)
 
 
 def summed_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Sums:
-    """logits (N, V), targets (N,). Smoothing s: (1 − s) of the reference's loss + s of the mean over the vocabulary."""
+    """logits (N, V), targets (N,). Smoothing s: (1 − s) of the reference's loss + s of the mean over the vocabulary.
+
+    This is the formula; `cross_entropy` is the same, faster.
+    """
     logp = logits.float().log_softmax(-1)
     nll = -logp.gather(-1, targets[:, None]).sum()
     loss = nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * logp.mean(-1).sum()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import TransformerConfig
 from regard.models.seq2seq import Decoder, Encoder, Memory
 from regard.nn import Attention, Embedding, FeedForward, KeyValue, Layout, Mask, Position, Residual, Score
+from regard.nn.kernels import dropout, lowered
 from regard.nn.layers import make_norm
 
 
@@ -27,6 +27,10 @@ class Parts:
         return kind(c.width, c.heads, max_positions=c.max_positions, clip=c.relative_clip)
 
 
+Source = tuple[KeyValue | Memory, Mask, Layout]
+"""What a decoder's block looks at (not yet projected, in training), whom it may see, and the layout of its queries."""
+
+
 class Block(nn.Module):
     """Self-attention, attention to the source if this is a decoder's block, feed-forward."""
 
@@ -34,8 +38,8 @@ class Block(nn.Module):
         super().__init__()
 
         def attention(position: Position | None) -> Attention:
-            dropout = c.attention_dropout
-            return Attention(c.width, heads=c.heads, score=parts.score, position=position, bias=c.bias, dropout=dropout)
+            own, p = position is not None, c.attention_dropout
+            return Attention(c.width, heads=c.heads, score=parts.score, position=position, own=own, bias=c.bias, dropout=p)
 
         def residual() -> Residual:
             return Residual(c.width, norm=c.norm, placement=c.placement, dropout=c.dropout, residual=c.residual)
@@ -50,31 +54,29 @@ class Block(nn.Module):
             self.feed = FeedForward(c.width, c.ffn, activation=c.activation, dropout=c.activation_dropout)
             self.feed_residual = residual()
 
-    def look(
-        self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout, before: KeyValue | None = None
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        positions: Tensor,
+        layout: Layout,
+        before: KeyValue | None = None,
+        source: Source | None = None,
     ) -> tuple[Tensor, KeyValue]:
-        """Self-attention of packed rows (N, D), on top of what was read before; and what has been read now."""
-        own = before
+        """Packed rows (N, D), on top of what was read before -> the same, and what has been read now."""
+        own: list[KeyValue] = []
 
-        def part(x: Tensor) -> Tensor:
-            nonlocal own
-            new = self.attention.project(x, positions=positions, layout=layout)
-            own = new if before is None else before.append(new)
-            return self.attention(x, own, mask, positions, layout)
+        def look(x: Tensor) -> Tensor:
+            q, new = self.attention.read(x, positions, layout)
+            own.append(new if before is None else before.append(new))
+            return self.attention.look(q, own[0], mask, positions, layout)
 
-        x = self.attention_residual(x, part)
-        assert own is not None
-        return x, own
-
-    def look_across(self, x: Tensor, source: KeyValue, mask: Mask, layout: Layout) -> Tensor:
-        """Attention to the source; the hypotheses of a sentence share its one memory, their queries side by side."""
-        sentences = len(source.key)
-        together = Layout(sentences, layout.batch // sentences * layout.length, layout.rows)
-        return self.cross_residual(x, lambda x: self.cross(x, source, mask, layout=together))
-
-    def think(self, x: Tensor) -> Tensor:
-        """Feed-forward."""
-        return self.feed_residual(x, self.feed) if self.feedforward else x
+        x = self.attention_residual(x, look)
+        if source is not None:
+            seen, hidden, together = source
+            memory = seen if isinstance(seen, KeyValue) else self.cross.project(seen.states, layout=seen.layout)
+            x = self.cross_residual(x, lambda x: self.cross(x, memory, hidden, layout=together))
+        return self.feed_residual(x, self.feed) if self.feedforward else x, own[0]
 
 
 class TransformerEncoder(Encoder):
@@ -88,18 +90,25 @@ class TransformerEncoder(Encoder):
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
         self.dropout = c.dropout
 
-    def forward(self, source: Tensor, lengths: Tensor, *, positions: Tensor | None = None, extra: Tensor | None = None) -> Memory:
-        layout = Layout.of(lengths, source.shape[1])
+    def forward(
+        self,
+        source: Tensor,
+        lengths: Tensor,
+        *,
+        positions: Tensor | None = None,
+        extra: Tensor | None = None,
+        layout: Layout | None = None,
+    ) -> Memory:
+        given, layout = layout, layout or Layout.of(lengths, source.shape[1])
         if positions is None:
             positions = torch.arange(source.shape[1], device=source.device).expand_as(source)
-        mask = Mask(key_lengths=None if layout.rows is None else lengths, extra=extra)
+        mask = Mask(key_lengths=None if layout.full else lengths, extra=extra)
         x = self.position.embed(self.embedding(layout.pack(source)), layout.pack(positions))
-        x = F.dropout(x, self.dropout, self.training)
+        x = dropout(lowered(x), self.dropout, self.training)
         for block in self.blocks:
-            assert isinstance(block, Block)
-            x, _ = block.look(x, mask, positions, layout)
-            x = block.think(x)
-        return Memory(layout.pad(self.norm(x)), lengths, extra=extra)
+            x, _ = block(x, mask, positions, layout)
+        x = self.norm(x)
+        return Memory(x if given else layout.pad(x), lengths, extra=extra, layout=given)
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,8 @@ class TransformerState:
     lengths: Tensor
     extra: Tensor | None
     beams: int
+    raw: Memory | None = None
+    """In training, instead of `cross`: the source's packed states, which each block projects itself."""
 
     @property
     def length(self) -> int:
@@ -146,6 +157,8 @@ class TransformerDecoder(Decoder):
         self.dropout = c.dropout
 
     def start(self, memory: Memory) -> TransformerState:
+        if memory.layout is not None:
+            return TransformerState((), (), memory.lengths, memory.extra, beams=1, raw=memory)
         layout = Layout.of(memory.lengths, memory.states.shape[1])
         packed = layout.pack(memory.states)
         crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
@@ -160,17 +173,16 @@ class TransformerDecoder(Decoder):
             end = state.length + tokens.shape[1]
             positions = torch.arange(state.length, end, device=tokens.device).expand_as(tokens)
         x = self.position.embed(self.embedding(places.pack(tokens)), places.pack(positions))
-        x = F.dropout(x, self.dropout, self.training)
+        x = dropout(lowered(x), self.dropout, self.training)
         own: list[KeyValue] = []
         past, source = Mask(causal=True, offset=state.length), Mask(key_lengths=state.lengths, extra=state.extra)
+        # The hypotheses of a sentence share its one memory: their queries stand side by side.
+        sentences = len(state.lengths)
+        together = replace(places, batch=sentences, length=places.batch // sentences * places.length)
         for i, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
-            x, read = block.look(x, past, positions, places, state.own[i] if state.own else None)
-            x = block.think(block.look_across(x, state.cross[i], source, places))
+            before = state.own[i] if state.own else None
+            x, read = block(x, past, positions, places, before, (state.raw or state.cross[i], source, together))
             own.append(read)
         x = self.norm(x)
-        state = TransformerState(tuple(own), state.cross, state.lengths, state.extra, state.beams)
+        state = TransformerState(tuple(own), state.cross, state.lengths, state.extra, state.beams, state.raw)
         return (x if layout else places.pad(x)), state
-
-    def output(self, hidden: Tensor) -> Tensor:
-        return self.out(hidden)

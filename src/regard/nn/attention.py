@@ -9,10 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.nn.kernels import dropout, pooled
 from regard.nn.masks import Layout, Mask, masked_softmax
 from regard.nn.positions import Position
 from regard.nn.scores import SCORES, Score
 from regard.nn.state import KeyValue
+
+SHORT = {"cpu": 256, "cuda": 64}
+"""Keys up to which training is faster with whole matrices of weights than with torch's blocked kernels."""
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Mask | None, score: Score) -> tuple[Tensor, Tensor]:
@@ -37,6 +41,11 @@ class Record:
 
 
 _record: ContextVar[Record | None] = ContextVar("regard_record", default=None)
+_watchers: list[Record] = []  # empty: nobody watches anywhere, which a compiler can see
+
+
+def _watching() -> Record | None:
+    return _record.get() if _watchers else None
 
 
 @contextmanager
@@ -44,9 +53,11 @@ def watch(model: nn.Module) -> Iterator[Record]:
     """Record the weights of every Attention in the model. Only this thread's calls; no output bit changes."""
     names = {id(m): name for name, m in model.named_modules() if isinstance(m, Attention)}
     token = _record.set(record := Record(names))
+    _watchers.append(record)
     try:
         yield record
     finally:
+        _watchers.remove(record)
         _record.reset(token)
 
 
@@ -54,8 +65,9 @@ class Attention(nn.Module):
     """Bahdanau, Luong, multi-head, self, cross, causal: one class.
 
     width: of the query. key_width, value_width: of what is looked at (default: width). inner: of all heads together
-    (default: width). output: of the result (default: width). projections=False: the textbook's raw form; one head
-    compares the query itself with the keys themselves and pools the values themselves.
+    (default: width). output: of the result (default: width). own: the queries look at themselves, so one product makes
+    query, key and value (`read`). projections=False: the textbook's raw form; one head compares the query itself with the
+    keys themselves and pools the values themselves.
     """
 
     def __init__(
@@ -71,6 +83,7 @@ class Attention(nn.Module):
         score_width: int = 0,
         position: Position | None = None,
         projections: bool = True,
+        own: bool = False,
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
@@ -80,48 +93,106 @@ class Attention(nn.Module):
         if inner % heads or (heads > 1 and not projections):
             raise UserError(f"{heads} heads need projections and an inner width they divide (it is {inner})")
         make = SCORES[score] if isinstance(score, str) else score
-        if projections:
+        if own:
+            self.qkv = nn.Linear(width, 3 * inner, bias=bias)
+        elif projections:
             self.query = nn.Linear(width, inner, bias=bias)
-            self.key = nn.Linear(key_width, inner, bias=bias)
-            self.value = nn.Linear(value_width, inner, bias=bias)
+            if key_width == value_width:
+                self.keyvalue = nn.Linear(key_width, 2 * inner, bias=bias)
+            else:
+                self.key, self.value = nn.Linear(key_width, inner, bias=bias), nn.Linear(value_width, inner, bias=bias)
+        if projections:
             self.output = nn.Linear(inner, output or width, bias=bias)
-            for layer in (self.query, self.key, self.value, self.output):
-                nn.init.xavier_uniform_(layer.weight)
-                if bias:
-                    nn.init.zeros_(layer.bias)
+            self._start()
             self.score: Score = make(heads, inner // heads, inner // heads, score_width)
         else:
             self.score = make(1, width, key_width, score_width)
         self.position = position or Position(inner, heads)
-        self.heads, self.projections, self.dropout = heads, projections, dropout
+        self.heads, self.projections, self.own, self.dropout = heads, projections, own, dropout
         self.fused = self.score.scale is not None and self.position.fused
         """Whether a fused kernel can compute this; set it to False to take the readable path."""
 
+    def _start(self) -> None:
+        for name, layer in self.named_children():
+            assert isinstance(layer, nn.Linear)
+            parts = {"qkv": 3, "keyvalue": 2}.get(name, 1)
+            for part in layer.weight.data.chunk(parts):
+                nn.init.xavier_uniform_(part)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
     def _heads(self, x: Tensor, layout: Layout | None) -> Tensor:
-        x = layout.pad(x) if layout else x
+        """(N, D) or (B, T, D) -> (B, H, T, D/H); packed rows stay as they are where a kernel takes them: (N, H, D/H)."""
+        if self._packs(layout):
+            return x.unflatten(-1, (self.heads, -1))
+        x = layout.spread(x) if layout else x
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def _packs(self, layout: Layout | None) -> bool:
+        plain = type(self.position) is Position and self.fused and not (self.dropout and self.training)
+        return (
+            layout is not None and layout.offsets is not None and layout.length > SHORT["cuda"] and plain and _watching() is None
+        )
+
+    def read(self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> tuple[Tensor, KeyValue]:
+        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with its layout."""
+        if not self.own:
+            return self.ask(x, positions, layout), self.project(x, None, positions, layout)
+        packs = self._packs(layout)
+        if torch.compiler.is_compiling():  # three products, since gathering the gradient of one costs a GPU more than it saves
+            w, b = self.qkv.weight.chunk(3), [None] * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
+            q, k, v = (self._heads(F.linear(x, w[i], b[i]), layout) for i in range(3))
+        else:
+            whole = layout.spread(self.qkv(x)) if layout and not packs else self.qkv(x)
+            q, k, v = (self._heads(part, layout if packs else None) for part in whole.chunk(3, -1))
+        if not packs:
+            q = self.position.rotate(q, positions := _count(q) if positions is None else positions)
+        return q, self._remember(k, v, positions, layout)
+
+    def ask(self, query: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> Tensor:
+        """The queries of x, for `look`."""
+        q = self._heads(self.query(query) if self.projections else query, layout)
+        return q if self._packs(layout) else self.position.rotate(q, _count(q) if positions is None else positions)
 
     def project(
         self, keys: Tensor, values: Tensor | None = None, positions: Tensor | None = None, layout: Layout | None = None
     ) -> KeyValue:
         """What depends on the source alone, done once. keys, values: (B, S, D), or packed (N, D) with their layout."""
+        if self.projections and values is None and hasattr(self, "keyvalue"):
+            packs, both = self._packs(layout), self.keyvalue(keys)
+            both = layout.spread(both) if layout and not packs else both
+            key, value = (self._heads(part, layout if packs else None) for part in both.chunk(2, -1))
+            return self._remember(key, value, positions, layout)
         values = keys if values is None else values
-        if self.projections:
+        if self.projections and hasattr(self, "keyvalue"):  # other values than keys
+            w, b = self.keyvalue.weight.chunk(2), (None, None) if self.keyvalue.bias is None else self.keyvalue.bias.chunk(2)
+            keys, values = F.linear(keys, w[0], b[0]), F.linear(values, w[1], b[1])
+        elif self.projections:
             keys, values = self.key(keys), self.value(values)
-        key, value = self._heads(keys, layout), self._heads(values, layout)
-        if positions is None:
-            positions = _count(key)
+        return self._remember(self._heads(keys, layout), self._heads(values, layout), positions, layout)
+
+    def _remember(self, key: Tensor, value: Tensor, positions: Tensor | None, layout: Layout | None) -> KeyValue:
+        if self._packs(layout):
+            return KeyValue(self.score.prepare(key), value, key.new_empty(0), layout=layout)
+        positions = _count(key) if positions is None else positions
         return KeyValue(self.score.prepare(self.position.rotate(key, positions)), value, positions)
 
     def forward(
         self, query: Tensor, memory: KeyValue, mask: Mask, positions: Tensor | None = None, layout: Layout | None = None
     ) -> Tensor:
         """query (B, T, D), or packed (N, D) with its layout -> the same shape, looked up in memory."""
-        q = self._heads(self.query(query) if self.projections else query, layout)
-        if positions is None:
-            positions = _count(q)
-        q = self.position.rotate(q, positions)
-        record = _record.get()
+        return self.look(self.ask(query, positions, layout), memory, mask, positions, layout)
+
+    def look(
+        self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor | None = None, layout: Layout | None = None
+    ) -> Tensor:
+        """The same for queries that `ask` or `read` made."""
+        if memory.layout is not None:
+            assert layout is not None
+            found = _by_length(q, memory, mask, layout, self.score.scale).flatten(1)
+            return self.output(found) if self.projections else found
+        positions = _count(q) if positions is None else positions
+        record = _watching()
         if self.fused:
             found = self._fast(q, memory, mask, positions)
             if record is not None:
@@ -141,29 +212,58 @@ class Attention(nn.Module):
         return masked_softmax(scores if term is None else scores + term, mask)
 
     def _pool(self, weights: Tensor, memory: KeyValue, positions: Tensor) -> Tensor:
-        weights = F.dropout(weights, self.dropout, self.training)
+        weights = dropout(weights, self.dropout, self.training)
         found = weights @ memory.value
         term = self.position.value_term(weights, positions, memory.positions)
         return found if term is None else found + term
 
     def _fast(self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor) -> Tensor:
-        """The same by torch's fused kernel."""
+        """The same by a kernel."""
         queries, keys = q.shape[2], len(memory)
-        allowed: Tensor | None = None
-        # The kernel's own causal rule counts from the top left, so it serves only a square without other rules.
+        # A kernel's own causal rule counts from the top left, so it serves only a square without other rules.
         square = mask.only_causal and mask.offset == 0 and queries == keys
         newest = mask.only_causal and mask.offset == keys - 1 and queries == 1
-        if not (square or newest or mask.trivial):
-            allowed = mask.dense(queries, keys, q.device)
+        free = newest or mask.trivial
         term = self.position.key_term(q, positions, memory.positions)
+        p, scale = self.dropout if self.training else 0.0, self.score.scale
+        assert scale is not None
+        if term is None and torch.is_grad_enabled() and keys <= SHORT[q.device.type] and mask.extra is None:
+            if torch.compiler.is_compiling():
+                return self._pool(self._weights(q, memory, mask, positions), memory, positions)
+            allowed = None if free else mask.dense(queries, keys, q.device)
+            return pooled(q, memory.key, memory.value, allowed, scale, p)
+        allowed = None if square or free else mask.dense(queries, keys, q.device)
         if term is not None:
             square = False
-            hidden = None if newest or mask.trivial else ~mask.dense(queries, keys, q.device)
+            hidden = None if free else ~mask.dense(queries, keys, q.device)
             allowed = term if hidden is None else term.masked_fill(hidden, float("-inf"))
-        dropout = self.dropout if self.training else 0.0
         return F.scaled_dot_product_attention(
-            q, memory.key, memory.value, attn_mask=allowed, dropout_p=dropout, is_causal=square, scale=self.score.scale
+            q, memory.key, memory.value, attn_mask=allowed, dropout_p=p, is_causal=square, scale=scale
         )
+
+
+def _by_length(q: Tensor, memory: KeyValue, mask: Mask, layout: Layout, scale: float | None) -> Tensor:
+    """Packed queries (N, H, D) and keys, each sentence alone: no padding at all. CUDA, half precision."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert memory.layout is not None
+    own, other = layout.offsets, memory.layout.offsets
+    assert own is not None
+    assert other is not None
+    kind = q.dtype if q.dtype != torch.float32 else torch.bfloat16
+    found = varlen_attn(
+        q.to(kind),
+        memory.key.to(kind),
+        memory.value.to(kind),
+        own,
+        other,
+        layout.length,
+        memory.layout.length,
+        scale=scale,
+        window_size=(-1, 0) if mask.causal else (-1, -1),
+    )
+    assert isinstance(found, Tensor)
+    return found
 
 
 def _count(x: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.nn.kernels import dropout
+
 
 class Embedding(nn.Module):
     """Vectors of tokens, times √d. They start at variance 1/d: scaled N(0, 1) vectors would drown the sinusoids."""
@@ -62,7 +64,7 @@ class FeedForward(nn.Module):
             x = self.activation(x) * gate
         else:
             x = self.activation(x)
-        return self.outer(F.dropout(x, self.dropout, self.training))
+        return self.outer(dropout(x, self.dropout, self.training))
 
 
 class Residual(nn.Module):
@@ -75,6 +77,6 @@ class Residual(nn.Module):
         self.dropout, self.residual = dropout, residual
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        added = F.dropout(part(self.norm(x) if self.pre else x), self.dropout, self.training)
+        added = dropout(part(self.norm(x) if self.pre else x), self.dropout, self.training)
         x = x + added if self.residual else added
         return x if self.pre else self.norm(x)

@@ -1,9 +1,11 @@
 """Who may look at whom (Mask), which rows are real tokens (Layout), and a softmax that respects both. True = may look."""
 
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -20,9 +22,17 @@ class Mask:
     offset: int = 0
     window: int | None = None
     extra: Tensor | None = None
+    _made: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
 
     def dense(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-        """(B or 1, 1 or H, T, S), True = may look."""
+        """(B or 1, 1 or H, T, S), True = may look. Made once for all layers that ask."""
+        if torch.compiler.is_compiling():  # there it is part of the kernel that needs it
+            return self._dense(queries, keys, device)
+        if (queries, keys) not in self._made:
+            self._made[queries, keys] = self._dense(queries, keys, device)
+        return self._made[queries, keys]
+
+    def _dense(self, queries: int, keys: int, device: torch.device | None) -> Tensor:
         key = torch.arange(keys, device=device)
         query = torch.arange(queries, device=device)[:, None] + self.offset
         allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
@@ -77,30 +87,81 @@ def _as_bool(mask: Tensor | Mask, scores: Tensor) -> Tensor:
     return key < per_query.reshape(per_query.shape[0], *between, per_query.shape[1], 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """Which of B × T places hold real tokens. Position-wise work runs on packed rows (N, D): none is spent on padding."""
 
     batch: int
     length: int
     rows: Tensor | None
-    """(N,) indices into B × T; None when every place is real."""
+    """(N,) indices into B × T; None when all places are worked on."""
+    back: Tensor | None = None
+    """(B × T,): the packed row of each place; padding has that of a real neighbour."""
+    full: bool = True
+    """No place is padding."""
+    offsets: Tensor | None = None
+    """(B + 1,), int32: where each sentence begins in the packed rows, for kernels of variable length (CUDA only)."""
 
     @classmethod
-    def of(cls, lengths: Tensor, length: int) -> Self:
+    def of(cls, lengths: Tensor, length: int, *, offsets: bool = False) -> Self:
         """The layout of a padded batch (B, length) with these real lengths (B,)."""
-        real = torch.arange(length, device=lengths.device) < lengths[:, None]
-        rows = real.flatten().nonzero().squeeze(1)
-        return cls(len(lengths), length, None if len(rows) == real.numel() else rows)
+        real = (torch.arange(length, device=lengths.device) < lengths[:, None]).flatten()
+        rows = real.nonzero().squeeze(1)
+        starts = F.pad(lengths.cumsum(0), (1, 0)).int() if offsets else None
+        if len(rows) == len(real):
+            return cls(len(lengths), length, None, offsets=starts)
+        return cls(len(lengths), length, rows, (real.cumsum(0) - 1).clamp(min=0), False, starts)
+
+    def to(self, device: torch.device | str) -> Self:
+        return self._each(lambda x: x.to(device, non_blocking=True))
+
+    def clone(self) -> Self:
+        return self._each(Tensor.clone)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        rows, back, offsets = (None if x is None else change(x) for x in (self.rows, self.back, self.offsets))
+        return replace(self, rows=rows, back=back, offsets=offsets)
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, …) -> (N, …)."""
         flat = x.flatten(0, 1)
-        return flat if self.rows is None else flat.index_select(0, self.rows)
+        return flat if self.rows is None else _Packed.apply(flat, self.rows, len(flat))  # type: ignore[no-untyped-call]
+
+    def spread(self, x: Tensor) -> Tensor:
+        """(N, …) -> (B, T, …); padding repeats a real neighbour, for those who will not look at it."""
+        if self.rows is not None:
+            x = _Spread.apply(x, self.rows, self.back)  # type: ignore[no-untyped-call]
+        return x.unflatten(0, (self.batch, self.length))
 
     def pad(self, x: Tensor) -> Tensor:
         """(N, …) -> (B, T, …), zeros in the padding."""
         if self.rows is not None:
-            empty = x.new_zeros(self.batch * self.length, *x.shape[1:])
-            x = empty.index_copy(0, self.rows, x)
+            x = x.new_zeros(self.batch * self.length, *x.shape[1:]).index_copy(0, self.rows, x)
         return x.unflatten(0, (self.batch, self.length))
+
+
+class _Packed(torch.autograd.Function):
+    """x[rows]; the gradient of padding is zero."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor, places: int) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.places = places
+        return x.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad.new_zeros(ctx.places, *grad.shape[1:]).index_copy(0, ctx.saved_tensors[0], grad), None, None
+
+
+class _Spread(torch.autograd.Function):
+    """x[back]; nobody looks at padding, so the gradient is that of the real places: a choice, where torch would add up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        return x.index_select(0, back)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad.index_select(0, ctx.saved_tensors[0]), None, None

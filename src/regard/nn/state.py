@@ -8,6 +8,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from regard.nn.masks import Layout
+
 
 @dataclass
 class _Storage:
@@ -27,6 +29,8 @@ class KeyValue:
     value: Tensor
     positions: Tensor
     storage: _Storage | None = field(default=None, repr=False)
+    layout: Layout | None = None
+    """Of packed rows: key and value are then (N, H, D), each sentence by itself, and can be looked at but not appended to."""
 
     def __len__(self) -> int:
         return self.key.shape[2]

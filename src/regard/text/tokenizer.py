@@ -3,19 +3,23 @@
 import codecs
 import json
 import os
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import tokenizers as hf
 
 from regard.errors import UserError
-from regard.text.vocabulary import FIRST, SPECIALS, UNK, UNKNOWN, normalise
+from regard.text.vocabulary import FIRST, PAD, SPECIALS, UNK, UNKNOWN, normalise
 
 FORMAT = 1
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
+_CUTS = 1 << 18  # cut words that are remembered, some hundred bytes each
 
 
 class Piece(NamedTuple):
@@ -54,6 +58,12 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         return self.joint.join(filter(None, map(self._bytes, ids))).decode("utf-8", "replace")
 
+    def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
+        """Other ids of the same text."""
+        raise UserError(
+            f"only a bpe tokenizer has merges to leave out, not {self.kind}: set text.dropout=0 or text.tokenizer=bpe"
+        )
+
     def spans(self, ids: Iterable[int]) -> list[tuple[int, int]]:
         """Where each token lies in decode(ids), in characters; a special is an empty span."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -61,8 +71,8 @@ class Tokenizer:
         for token in map(self._bytes, ids):
             start = end + len(self.joint) if token and end else end
             end = start + len(decoder.decode(token))
-            begun = bool(token and decoder.getstate()[0])  # a character that the next token goes on with
-            spans.append((start, end + begun))
+            begun = decoder.getstate()[0] if token else b""  # a character that the next token goes on with
+            spans.append((start, end + len(begun.decode("utf-8", "replace"))))
         return spans
 
     def token_texts(self, ids: Iterable[int]) -> list[str]:
@@ -136,6 +146,9 @@ class Subwords(Tokenizer):
         self._model = model
         alphabet, tokens = _byte_alphabet(), {id: token for token, id in model.get_vocab().items()}
         super().__init__([bytes(alphabet[letter] for letter in tokens[id]) for id in range(len(tokens))])
+        self._ids = {token: FIRST + id for id, token in tokens.items()}
+        self._openers = {*range(FIRST), *(FIRST + i for i, token in enumerate(self._tokens) if token.startswith(b" "))}
+        self._cuts: dict[tuple[tuple[int, ...], float, int], list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
         return [FIRST + id for id in self._model.encode(normalise(text), add_special_tokens=False).ids]
@@ -143,6 +156,49 @@ class Subwords(Tokenizer):
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         encoded = self._model.encode_batch_fast([normalise(text) for text in texts], add_special_tokens=False)
         return [[FIRST + id for id in one.ids] for one in encoded]
+
+    def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
+        """BPE-dropout (Provilkov et al., 2020), the same for the same arguments: each word gets one of 16 cuts of its own."""
+        if self.kind != "bpe":
+            return super().vary(ids, dropout, seed)
+        ids = [*map(int, ids)]
+        if not dropout:
+            return ids
+        varied, word, lots = list[int](), list[int](), iter(random.Random(seed).randbytes(len(ids)))
+        for id in (*ids, PAD):
+            if word and id in self._openers:
+                key = tuple(word), dropout, next(lots) % 16
+                if key not in self._cuts:
+                    if len(self._cuts) >= _CUTS:
+                        self._cuts.clear()
+                    self._cuts[key] = self._cut(*key)
+                varied += self._cuts[key]
+                word = []
+            word.append(id)
+        return varied
+
+    def _cut(self, word: tuple[int, ...], dropout: float, number: int) -> list[int]:
+        """BPE over a word, each merge that could be the next left out by lot; a special in front stays."""
+        lot, cut = random.Random(f"{word} {dropout} {number}").random, [id for id in word if id < FIRST]
+        try:
+            text = b"".join(self._tokens[id - FIRST] for id in word if id >= FIRST).decode()
+        except UnicodeDecodeError:  # a part of a character, as no text gives it
+            return [*word]
+        for letters, _ in self._model.pre_tokenizer.pre_tokenize_str(text):
+            parts = [self._ids[letter] for letter in letters]
+            while found := [
+                (self._merges[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in self._merges and lot() >= dropout
+            ]:
+                (_, merged), i = min(found)
+                parts[i : i + 2] = [merged]
+            cut += parts
+        return cut
+
+    @cached_property
+    def _merges(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Two ids to the rank of their merge and the id of the two in one."""
+        ids, merges = self._ids, json.loads(self._model.to_str())["model"]["merges"]
+        return {(ids[a], ids[b]): (rank, ids[a + b]) for rank, (a, b) in enumerate(merges)}
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "model": json.loads(self._model.to_str())}
@@ -166,9 +222,7 @@ def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
     if size <= FIRST:
         raise UserError(f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more")
     listed = Characters if kind == "characters" else Words
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(listed.pattern.findall(normalise(text)))
+    counts: Counter[str] = Counter(chain.from_iterable(listed.pattern.findall(normalise(text)) for text in texts))
     return listed(sorted(counts, key=lambda token: (-counts[token], token))[: size - FIRST])
 
 

@@ -11,25 +11,30 @@ from torch import Tensor
 
 from regard import storage
 from regard.errors import UserError
-from regard.run import Run, get_weights, set_weights
+from regard.run import Run, get_weights, set_weights, spread, whole
 from regard.training.optimizer import optimizer_tensors, restore_optimizer
-from regard.training.trainer import Progress, Trainer
+from regard.training.trainer import Trainer, Trouble
 
 
 def save_checkpoint(run: Run, trainer: Trainer) -> str:
-    """Write a checkpoint of the current step, point `best` at the best, and drop the old ones."""
+    """Write a checkpoint of the current step, point `best` at the best, and drop the old ones.
+
+    Weights that are not finite are never written: training goes back to the last that were.
+    """
     weights = get_weights(trainer.model)
-    if bad := [name for name, w in weights.items() if not w.isfinite().all()]:
-        raise UserError(f"{bad[0]} is no longer finite at step {trainer.progress.step}: lower train.rate; nothing was saved over")
+    tensors = optimizer_tensors(trainer.model, trainer.optimizer)
     name = f"step-{trainer.progress.step:08d}"
-    files = {
-        "model.safetensors": tensors_to_bytes(weights),
-        "optimizer.safetensors": tensors_to_bytes(optimizer_tensors(trainer.model, trainer.optimizer)),
-        "progress.json": json.dumps(trainer.progress.to_json(), indent=1).encode(),
-    }
-    storage.write_directory(run.path / "checkpoints" / name, files)
-    point_best(run, trainer.progress.best_name or name)
-    _retire(run, trainer, keep=max(trainer.c.keep, trainer.c.average, 1))
+    if not all(bool(w.isfinite().all()) for w in weights.values()):
+        raise Trouble
+    if trainer.world.rank == 0:
+        files = {"model.safetensors": tensors_to_bytes(weights), "optimizer.safetensors": tensors_to_bytes(tensors)}
+        if trainer.ema:  # the average is what is used, the weights are what training goes on from
+            files["raw.safetensors"] = files["model.safetensors"]
+            files["model.safetensors"] = tensors_to_bytes({key: whole(w).cpu() for key, w in trainer.ema.items()})
+        files["progress.json"] = json.dumps(trainer.to_json()).encode()
+        storage.write_directory(run.path / "checkpoints" / name, files)
+        point_best(run, trainer.progress.best_name or name)
+        _retire(run, trainer, keep=max(trainer.c.keep, trainer.c.average, 1))
     return name
 
 
@@ -61,17 +66,20 @@ def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> 
         except storage.Corrupt as error:
             warn(f"{error}; the checkpoint before it is used")
             continue
-        set_weights(trainer.model, tensors_from_bytes(files["model.safetensors"]), name)
+        set_weights(trainer.model, tensors_from_bytes(files.get("raw.safetensors", files["model.safetensors"])), name)
+        for key, w in tensors_from_bytes(files["model.safetensors"]).items() if trainer.ema else ():
+            trainer.ema[key].copy_(spread(w, trainer.ema[key]))
         restore_optimizer(trainer.model, trainer.optimizer, tensors_from_bytes(files["optimizer.safetensors"]))
-        trainer.progress = Progress.from_json(json.loads(files["progress.json"]))
-        trainer.start_clock()
-        if trainer.progress.best_name:
-            point_best(run, trainer.progress.best_name)
-        run.rewind_log(trainer.progress.step)
+        trainer.from_json(json.loads(files["progress.json"]))
+        if trainer.world.rank == 0:
+            if trainer.progress.best_name:
+                point_best(run, trainer.progress.best_name)
+            run.rewind_log(trainer.progress.step)
         return True
     if names:
         raise UserError(f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted")
-    run.rewind_log(0)
+    if trainer.world.rank == 0:
+        run.rewind_log(0)
     return False
 
 

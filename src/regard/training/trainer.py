@@ -10,30 +10,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.config import TrainConfig
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.models import Seq2Seq
+from regard.models import Seq2Seq, Sums
+from regard.run import whole
+from regard.training.guard import Guard
 from regard.training.optimizer import make_optimizer
+from regard.training.parallel import World
+from regard.training.paths import Captured, prepare
 from regard.training.schedule import make_rate
 
 Validate = Callable[[Seq2Seq], Mapping[str, float]]
 """A look at the dev data: at least loss and accuracy."""
+COUNTED = ("loss", "nll", "correct", "tokens", "norm", "steps", "skipped")
+"""What is summed on the device between two lines of the log."""
 
 
-@dataclass
-class Window:
-    """Sums since the last line of the log."""
-
-    loss: float = 0.0
-    nll: float = 0.0
-    correct: float = 0.0
-    tokens: int = 0
-    source_tokens: int = 0
-    examples: int = 0
-    norm: float = 0.0
-    steps: int = 0
+class Trouble(Exception):
+    """Too many steps in a row had to be left out: go back to a healthy checkpoint, with a lower rate."""
 
 
 @dataclass
@@ -48,57 +45,151 @@ class Progress:
     waited: int = 0
     """Looks at the dev data since the best."""
     finished: bool = False
-    window: Window = field(default_factory=Window)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Progress:
-        return cls(**{**values, "window": Window(**values["window"])})
+    factor: float = 1.0
+    """Of the learning rate; each time training had to go back it is halved."""
+    skipped: list[tuple[int, int]] = field(default_factory=list)
+    """(step, how many): steps left out in the last thousand, counted at each line of the log."""
+    source_tokens: int = 0
+    examples: int = 0
+    """Since the last line of the log."""
 
 
 class Trainer:
     """Batches -> weights. Knows the model only by its loss; `validate` and `save` are handed in."""
 
     def __init__(
-        self, model: Seq2Seq, batches: Callable[[int], Batch], c: TrainConfig, *, steps: int, device: torch.device
+        self,
+        model: Seq2Seq,
+        batches: Callable[[int], Batch],
+        c: TrainConfig,
+        *,
+        steps: int,
+        device: torch.device,
+        world: World | None = None,
     ) -> None:
         self.model, self.batches, self.c, self.steps, self.device = model, batches, c, steps, device
-        self.optimizer = make_optimizer(model, c)
+        self.world = world or World(device=device)
+        graphs = c.path in ("captured", "compiled") and device.type == "cuda"
+        self.loss = self.world.wrap(model, c.strategy, self._loss)
+        self.optimizer = make_optimizer(model, c, captured=graphs)
         self.rate = make_rate(c, steps)
         self.progress = Progress()
+        self.guard = Guard(c.spike, device)
+        self.totals = torch.zeros(len(COUNTED), dtype=torch.float64, device=device)
+        self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if c.ema else {}
+        self.captured = Captured(self._step) if graphs else None
+        self.most = 0
+        """Largest batch, in places, that fits into memory; 0: none was too large so far."""
+        self.short: list[int] = []
+        """Steps at which memory ran out."""
         self._logged_at = 0.0
+
+    @property
+    def sums(self) -> dict[str, float]:
+        """What was summed since the last line of the log; asks the device."""
+        return dict(zip(COUNTED, self.totals.tolist(), strict=True))
 
     def start_clock(self) -> None:
         """Rates of the log are counted from here."""
         self._logged_at = self.progress.seconds
 
+    # one step
+
     def update(self, parts: Sequence[Batch]) -> None:
-        """One step over several batches: losses are summed over all their tokens and divided once."""
-        step, c, window = self.progress.step, self.c, self.progress.window
-        torch.manual_seed(int(np.random.SeedSequence([c.seed, step]).generate_state(1, np.uint64)[0] >> 1))
+        """One step over several batches: losses are summed over all their tokens and divided once. Nobody waits for a GPU."""
+        p, c = self.progress, self.c
+        words = np.random.SeedSequence([c.seed, p.step, self.world.rank]).generate_state(1, np.uint64)
+        torch.manual_seed(int(words[0] >> 1))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(step)
+            rate = self.rate(p.step) * p.factor * group.get("share", 1.0)
+            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+        ready = [part if part.source.device.type == self.device.type else prepare(part, c.path, self.device) for part in parts]
+        if self.captured is not None and len(ready) == 1:
+            self.captured(ready[0])
+        else:
+            self._step(ready, sum(part.tokens for part in parts))
+        p.source_tokens += sum(part.source_tokens for part in parts)
+        p.examples += sum(part.size for part in parts)
+        p.step += 1
+
+    def _step(self, parts: Sequence[Batch], tokens: int | Tensor) -> None:
+        sums = self._gradient(list(parts), tokens)
+        self.world.sum(sums)
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = whole(torch.nn.utils.get_total_norm(gradients, foreach=None))
+        bad = self.guard.refuses(sums[0] / tokens, norm)
+        self._apply(gradients, norm, bad)
+        count = tokens if isinstance(tokens, Tensor) else norm.new_full((), tokens)
+        counted = torch.cat((sums, torch.stack((count, norm, torch.ones_like(norm))))).double()
+        self.totals[:-1] += torch.where(bad > 0, 0.0, counted)  # not a product: 0 × nan is nan
+        self.totals[-1] += bad
+
+    def _gradient(self, parts: list[Batch], tokens: int | Tensor) -> Tensor:
+        """Gradient of the summed loss / tokens; gives (loss, nll, correct). Out of memory: again in halves, for the same sum."""
+        parts = [piece for part in parts for piece in self._fitting(part)]
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            total = torch.zeros(3, device=self.device)
+            try:
+                for number, part in enumerate(parts):
+                    sums = self._alone(number + 1 < len(parts), part)
+                    (sums.loss * self.world.size / tokens).backward()
+                    total += torch.stack((sums.loss.detach(), sums.nll, sums.correct))
+                return total
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                    raise
+                parts = self._halved(parts)
+
+    def _alone(self, more: bool, part: Batch) -> Sums:
+        """The loss of one part; while more are to come, the processes do not yet add up their gradients."""
+        ddp = self.loss if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel) else None
+        if ddp is not None:
+            ddp.require_backward_grad_sync = not more
+        return self.loss(part)
+
+    def _loss(self, model: Seq2Seq, part: Batch) -> Sums:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.c.precision == "bf16"):
+            if self.c.rdrop:
+                return model.rdrop(part, self.c.smoothing, self.c.rdrop)
+            return model.loss(part, self.c.smoothing)
+
+    def _fitting(self, part: Batch) -> list[Batch]:
+        if not self.most or places(part) <= self.most or part.size == 1:
+            return [part]
+        return [piece for half in self._halves(part) for piece in self._fitting(half)]
+
+    def _halved(self, parts: Sequence[Batch]) -> list[Batch]:
+        """Memory ran out: smaller parts; and from now on what is as large is split beforehand."""
+        step, largest = self.progress.step, max(places(part) for part in parts)
+        self.short = sorted({s for s in self.short if s > step - 100} | {step})
+        if len(self.short) > 3 or all(part.size == 1 for part in parts) or self.world.size > 1:
+            raise UserError(
+                f"out of memory at step {step + 1}: lower data.batch_tokens or data.max_length, or use a smaller model"
+            )
         self.optimizer.zero_grad(set_to_none=True)
-        tokens = sum(part.tokens for part in parts)
-        for part in parts:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=c.precision == "bf16"):
-                sums = self.model.loss(part.to(self.device), c.smoothing)
-            (sums.loss / tokens).backward()
-            window.loss += float(sums.loss.detach())
-            window.nll += float(sums.nll)
-            window.correct += float(sums.correct)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), c.clip or math.inf)
-        self.optimizer.step()
-        window.norm += float(norm)
-        window.tokens += tokens
-        window.source_tokens += sum(part.source_tokens for part in parts)
-        window.examples += sum(part.size for part in parts)
-        window.steps += 1
-        self.progress.step += 1
-        if not math.isfinite(window.loss):
-            raise UserError(f"the loss is no longer a number at step {step + 1}: lower train.rate (now {c.rate}) and start again")
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.most = min(self.most or largest, largest - 1)
+        return [half for part in parts for half in self._halves(part)]
+
+    def _halves(self, part: Batch) -> list[Batch]:
+        return [prepare(half, self.c.path, self.device) for half in part.to("cpu").split()]
+
+    def _apply(self, gradients: list[Tensor], norm: Tensor, bad: Tensor) -> None:
+        """Clip and step, unless the guard refuses. Fused optimisers do all of it on the device."""
+        excess = (norm / self.c.clip).clamp(min=1.0) if self.c.clip else torch.ones_like(norm)
+        if self.c.optimizer in ("adam", "adamw") and self.c.strategy != "fsdp":
+            self.optimizer.grad_scale, self.optimizer.found_inf = excess, bad  # type: ignore[attr-defined]
+            self.optimizer.step()
+        elif not float(bad):
+            torch._foreach_div_(gradients, float(excess))
+            self.optimizer.step()
+        if self.ema:
+            now = [p.detach() for p in self.model.parameters()]
+            torch._foreach_lerp_(list(self.ema.values()), now, 1 - self.c.ema)
+
+    # many steps
 
     def fit(
         self,
@@ -118,7 +209,7 @@ class Trainer:
             self.update([self.batches(first + i) for i in range(c.accumulate)])
             now = time.monotonic()
             p.seconds, last = p.seconds + now - last, now
-            out_of_time = c.minutes > 0 and p.seconds >= 60 * c.minutes
+            out_of_time = self.world.any(c.minutes > 0 and p.seconds >= 60 * c.minutes) if c.minutes else False
             end = p.step == self.steps or out_of_time
             if p.step % c.log_every == 0 or end:
                 self._log_window(log)
@@ -130,7 +221,7 @@ class Trainer:
             if better:
                 p.best_name = f"step-{p.step:08d}"
             tick(p)
-            asked = stop()
+            asked = self.world.any(stop())
             if p.step % c.save_every == 0 or p.finished or better or asked:
                 save()
             if asked:
@@ -138,33 +229,54 @@ class Trainer:
         self.model.eval()
 
     def _log_window(self, log: Callable[..., None]) -> None:
-        p, w = self.progress, self.progress.window
+        p = self.progress
+        sums = self.sums
         seconds = max(1e-9, p.seconds - self._logged_at)
         self._logged_at = p.seconds
+        tokens, steps, skipped = max(1.0, sums["tokens"]), max(1.0, sums["steps"]), int(sums["skipped"])
         log(
             "train",
             step=p.step,
-            loss=w.nll / w.tokens,
-            objective=w.loss / w.tokens,
-            accuracy=w.correct / w.tokens,
-            norm=w.norm / w.steps,
-            rate=self.rate(p.step - 1),
+            loss=sums["nll"] / tokens,
+            objective=sums["loss"] / tokens,
+            accuracy=sums["correct"] / tokens,
+            norm=sums["norm"] / steps,
+            rate=self.rate(p.step - 1) * p.factor,
+            **({"skipped": skipped} if skipped else {}),
             seconds=round(p.seconds, 3),
-            tokens_per_second=round((w.tokens + w.source_tokens) / seconds, 1),
-            examples_per_second=round(w.examples / seconds, 1),
+            tokens_per_second=round((sums["tokens"] + p.source_tokens) / seconds, 1),
+            examples_per_second=round(p.examples * self.world.size / seconds, 1),
         )
-        p.window = Window()
+        self.totals.zero_()
+        p.source_tokens = p.examples = 0
+        p.skipped = [(s, n) for s, n in p.skipped if s > p.step - 1000] + ([(p.step, skipped)] if skipped else [])
+        if sum(n for _, n in p.skipped) > 10:
+            raise Trouble
 
     def _look(self, validate: Validate, log: Callable[..., None]) -> bool:
         """Judge the model on dev; True if it is the best so far."""
         p = self.progress
         self.model.eval()
-        found = validate(self.model)
+        found = self.averaged(lambda: validate(self.model))
         self.model.train()
         log("dev", step=p.step, **found)
         better = self.better(found)
         p.waited = 0 if better else p.waited + 1
         return better
+
+    def averaged(self, look: Callable[[], Any]) -> Any:
+        """look(), with the moving average of the weights in place of the weights, where one is kept."""
+        own = {name: p.detach().clone() for name, p in self.model.named_parameters()} if self.ema else {}
+        self._put(self.ema)
+        try:
+            return look()
+        finally:
+            self._put(own)
+
+    @torch.no_grad()
+    def _put(self, weights: Mapping[str, Tensor]) -> None:
+        for name, parameter in self.model.named_parameters() if weights else ():
+            parameter.copy_(weights[name])
 
     def better(self, found: Mapping[str, float]) -> bool:
         """Is this look at dev the best so far? If so, it is the one to beat from now on."""
@@ -173,3 +285,22 @@ class Trainer:
             return False
         self.progress.best = value
         return True
+
+    # going on
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self.progress), "totals": self.totals.tolist(), "guard": self.guard.to_json()}
+
+    def from_json(self, values: Mapping[str, Any]) -> None:
+        values = dict(values)
+        self.totals.copy_(torch.tensor(values.pop("totals"), dtype=torch.float64))
+        self.guard.from_json(values.pop("guard"))
+        skipped = [(step, count) for step, count in values.pop("skipped")]
+        for name, value in {**values, "skipped": skipped}.items():  # in place: others hold on to this object
+            setattr(self.progress, name, value)
+        self.start_clock()
+
+
+def places(part: Batch) -> int:
+    """How large a batch is, with its padding."""
+    return part.source.numel() + part.target.numel()

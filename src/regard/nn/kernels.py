@@ -1,0 +1,172 @@
+"""Fast twins of three formulas: dropout, the core of attention, and the loss. Tests hold each equal to its readable form."""
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """F.dropout. On a CPU torch draws its numbers one by one, which costs more than all else around a small product."""
+    if not training or p == 0 or x.is_cuda:
+        return F.dropout(x, p, training)
+    return _Dropped.apply(x, kept(x.shape, p).to(x.dtype))  # type: ignore[no-untyped-call]
+
+
+def kept(shape: torch.Size, p: float) -> Tensor:
+    """0 with probability p, else what keeps the mean; p to 1/65,536. Follows torch.manual_seed."""
+    count, hidden = math.prod(shape), round(p * 65536)
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    draw = np.random.Generator(np.random.SFC64(seed)).integers(0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True)
+    keep = (draw.view(np.uint16)[:count] >= hidden).astype(np.float32)
+    return torch.from_numpy(keep).mul_(65536 / (65536 - hidden)).view(shape)
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad * ctx.saved_tensors[0], None
+
+
+def lowered(x: Tensor) -> Tensor:
+    """Under autocast, what is carried from block to block is as coarse as what the blocks compute."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+def pooled(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, scale: float, p: float) -> Tensor:
+    """dropout(softmax(scale · q kᵀ)) v for (B, H, T, D), where every query may look at something, in few passes."""
+    return _Pooled.apply(q, k, v, allowed, scale, p)  # type: ignore[no-untyped-call]
+
+
+class _Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, scale: float, p: float) -> Tensor:
+        with torch.autocast(q.device.type, enabled=False):
+            weights = (q * scale) @ k.transpose(-2, -1)
+            if allowed is not None:
+                weights.masked_fill_(~allowed, float("-inf"))
+            weights = torch.softmax(weights, -1)
+        mask = (
+            None
+            if not p
+            else kept(weights.shape, p).to(weights.dtype)
+            if not q.is_cuda
+            else F.dropout(torch.ones_like(weights), p)
+        )
+        used = weights if mask is None else weights * mask
+        ctx.save_for_backward(q, k, v, weights, mask)
+        ctx.scale = scale
+        return used @ v
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, weights, mask = ctx.saved_tensors
+        used = weights if mask is None else weights * mask
+        inner = grad @ v.transpose(-2, -1)
+        if mask is not None:
+            inner.mul_(mask)
+        inner = torch._softmax_backward_data(inner, weights, -1, weights.dtype).mul_(ctx.scale)
+        return inner @ k, inner.transpose(-2, -1) @ q, used.transpose(-2, -1) @ grad, None, None, None
+
+
+def cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, *, compiled: bool = False
+) -> tuple[Tensor, ...]:
+    """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not 0, padding; weight (V, D).
+
+    The gradient is computed on the way, piece by piece: the logits (N, V) never exist as a whole, and never in fp32 on a GPU.
+    """
+    if torch.is_grad_enabled() and hidden.requires_grad:
+        return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, compiled)  # type: ignore[no-untyped-call]
+    return _sums(hidden, weight, bias, targets, smoothing, compiled, None)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, compiled: bool
+    ) -> Any:
+        grads = [torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)]
+        grads += [] if bias is None else [torch.zeros_like(bias, dtype=torch.float32)]
+        sums = _sums(hidden, weight, bias, targets, smoothing, compiled, grads)
+        ctx.save_for_backward(*grads)
+        ctx.mark_non_differentiable(*sums[1:])
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, *bias = (saved.mul_(grad.to(saved.dtype)) for saved in ctx.saved_tensors)
+        return hidden, weight, bias[0] if bias else None, None, None, None
+
+
+def _sums(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float,
+    compiled: bool,
+    grads: list[Tensor] | None,
+) -> tuple[Tensor, ...]:
+    low = torch.is_autocast_enabled(hidden.device.type)
+    kind = torch.get_autocast_dtype(hidden.device.type) if low else hidden.dtype
+    w, b = weight.to(kind), None if bias is None else bias.to(kind)
+    # Rows at a time: enough for a good product, few enough that what is made of them stays near.
+    size = max(256, (1 << 29 if compiled else 1 << 27 if hidden.is_cuda else 1 << 21) // len(weight))
+    totals, piece = hidden.new_zeros(3, dtype=torch.float32), _compiled() if compiled else _piece
+    with torch.autocast(hidden.device.type, enabled=False):
+        for start in range(0, len(hidden), size):
+            rows, goal = hidden[start : start + size].to(kind), targets[start : start + size]
+            found, slope = piece(F.linear(rows, w, b), goal, smoothing, grads is not None)
+            totals += found
+            if grads is None:
+                continue
+            grads[0][start : start + size] = slope @ w
+            if kind == torch.float32:
+                grads[1].addmm_(slope.T, rows)
+            else:
+                grads[1] += torch.mm(slope.T, rows, out_dtype=torch.float32) if rows.is_cuda else slope.T @ rows
+            if bias is not None:
+                grads[2] += slope.sum(0, dtype=torch.float32)
+    return tuple(totals)
+
+
+@cache
+def _compiled() -> Any:
+    return torch.compile(_piece, dynamic=True)
+
+
+def _piece(logits: Tensor, targets: Tensor, smoothing: float, slope: bool) -> tuple[Tensor, Tensor]:
+    """Sums over some rows, and the gradient of the first of them with respect to the logits."""
+    real = targets != 0
+    logp = logits.float().log_softmax(-1)
+    at = targets[:, None]
+    nll = -(logp.gather(-1, at).squeeze(1) * real).sum()
+    loss = nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * (logp.mean(-1) * real).sum()
+    correct = ((logits.argmax(-1) == targets) & real).sum()
+    sums = torch.stack((loss, nll, correct.float()))
+    if not slope:
+        return sums, logp
+    grad = logp.exp()
+    if torch.compiler.is_compiling():  # one pass
+        hit = torch.arange(logits.shape[-1], device=logits.device) == at
+        grad = torch.where(hit, grad - (1 - smoothing), grad) - smoothing / logits.shape[-1]
+        return sums, (grad * real[:, None]).to(logits.dtype)
+    if smoothing:
+        grad -= smoothing / logits.shape[-1]
+    grad.scatter_add_(-1, at, torch.full_like(at, smoothing - 1, dtype=grad.dtype))
+    return sums, grad.mul_(real[:, None]).to(logits.dtype)

@@ -1,0 +1,43 @@
+"""Is this step healthy? Judged on the device it runs on, so that nobody waits for the answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WINDOW = 128
+"""Healthy steps that are remembered; half as many must have been seen before one can be called far out."""
+
+
+class Guard:
+    """A step is not taken if its loss or gradient norm is not finite, or lies `sigmas` above the last steps (0: however high)."""
+
+    def __init__(self, sigmas: float, device: torch.device) -> None:
+        self.sigmas = sigmas
+        self.seen = torch.zeros(WINDOW, 2, device=device, dtype=torch.float64)
+        self.count = torch.zeros((), device=device, dtype=torch.int64)
+
+    def refuses(self, loss: Tensor, norm: Tensor) -> Tensor:
+        """1.0: do not take this step; 0.0: it is as the others were."""
+        now = torch.stack((loss.detach(), norm)).double()
+        bad = ~now.isfinite().all()
+        if self.sigmas:
+            filled = self.count.clamp(max=WINDOW)
+            mean = self.seen.sum(0) / filled.clamp(min=1)
+            # Rows not yet written are zeros: they add mean² each to the sum of squares, and are taken out again.
+            spread = ((self.seen - mean).square().sum(0) - (WINDOW - filled) * mean.square()).clamp(min=0)
+            sigma = torch.maximum((spread / filled.clamp(min=1)).sqrt(), 0.02 * mean.abs())  # a still row is no reason for alarm
+            far = (now > mean + self.sigmas * sigma).any() & (self.count >= WINDOW // 2)
+            bad = bad | far
+        place = (self.count % WINDOW).expand(1)
+        self.seen.index_copy_(0, place, torch.where(bad, self.seen.index_select(0, place), now))
+        self.count += ~bad
+        return bad.float()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"seen": self.seen.tolist(), "count": int(self.count)}
+
+    def from_json(self, values: Mapping[str, Any]) -> None:
+        self.seen.copy_(torch.tensor(values["seen"], dtype=torch.float64))
+        self.count.fill_(values["count"])

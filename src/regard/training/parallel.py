@@ -1,0 +1,112 @@
+"""One process or many: who we are, what the others say, and a model whose gradient is everyone's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from regard.data.batches import Batch, Batches, collate
+from regard.models import Seq2Seq, Sums
+from regard.text.vocabulary import BOS, EOS, PAD
+
+Loss = Callable[[Batch], Sums]
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train one model together; `torchrun` says how many. Alone, every method does nothing."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @classmethod
+    @contextmanager
+    def join(cls, device: torch.device, minutes: float = 120) -> Iterator[World]:
+        """Meet the others, if torchrun started us; leave them at the end."""
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            yield cls(device=device)
+            return
+        if device.type == "cuda":
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timedelta(minutes=minutes))
+        try:
+            yield cls(dist.get_rank(), dist.get_world_size(), device)
+        finally:
+            dist.destroy_process_group()
+
+    def sum(self, x: Tensor) -> Tensor:
+        """x of all processes, added up in place."""
+        if self.size > 1:
+            dist.all_reduce(x)
+        return x
+
+    def any(self, flag: bool) -> bool:
+        """Does one of us say yes? A word on the CPU, so that no GPU is waited for."""
+        return bool(self.sum(torch.tensor(float(flag))) > 0) if self.size > 1 else flag
+
+    def wait(self) -> None:
+        if self.size > 1:
+            self.any(False)
+
+    def tell(self, text: str) -> str:
+        """What rank 0 says."""
+        if self.size == 1:
+            return text
+        room = torch.zeros(4096, dtype=torch.uint8)
+        content = text.encode()
+        room[: len(content)] = torch.tensor(list(content), dtype=torch.uint8)
+        dist.broadcast(room, 0)
+        return bytes(room.tolist()).rstrip(b"\0").decode()
+
+    def share(self, batches: Batches) -> Callable[[int], Batch]:
+        """batch(step), of which each process takes every size-th sentence; counts of tokens are those of the whole batch."""
+        return batches if self.size == 1 else Share(batches, self.rank, self.size)
+
+    def wrap(self, model: Seq2Seq, strategy: str, loss: Callable[[Seq2Seq, Batch], Sums]) -> Loss:
+        """A loss whose gradient, after backward, is the mean over all processes."""
+        if self.size == 1:
+            return lambda batch: loss(model, batch)
+        if strategy == "fsdp":
+            from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+            mesh = dist.device_mesh.init_device_mesh(self.device.type, (self.size,))
+            fully_shard(model, mesh=mesh)
+            register_fsdp_forward_method(model, "loss")
+            register_fsdp_forward_method(model, "rdrop")
+            return lambda batch: loss(model, batch)
+        return nn.parallel.DistributedDataParallel(_Whole(model, loss))
+
+
+class _Whole(nn.Module):
+    def __init__(self, model: Seq2Seq, loss: Callable[[Seq2Seq, Batch], Sums]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, batch: Batch) -> Sums:
+        return self.loss(self.model, batch)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Every size-th sentence of each batch, counted from rank."""
+
+    batches: Batches
+    rank: int
+    size: int
+
+    def __call__(self, step: int) -> Batch:
+        indices = self.batches.indices(step)
+        mine, corpus = indices[self.rank :: self.size], self.batches.corpus
+        # Fewer sentences than processes: this one looks at a token that counts for nothing, and takes part in the sum.
+        batch = self.batches.load(mine, step) if len(mine) else collate([([EOS], [BOS, PAD])])
+        tokens, source_tokens = int(corpus.target_lengths[indices].sum()), int(corpus.source_lengths[indices].sum())
+        return replace(batch, tokens=tokens, source_tokens=source_tokens)

@@ -1,0 +1,81 @@
+"""Data at the edge of being none: it trains, or is refused in one sentence."""
+
+import io
+import math
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.config import merge
+from regard.errors import UserError
+from regard.reporter import Reporter
+
+
+@pytest.fixture
+def train(tiny, tmp_path: Path):
+    """Train on lines, pairs or a folder; returns the run and what was said."""
+
+    def call(data, **sections):
+        if isinstance(data, str):
+            (tmp_path / "pairs.tsv").write_text(data, encoding="utf-8")
+            data = tmp_path / "pairs.tsv"
+        said = io.StringIO()
+        given = merge(tiny, {"data": {"batch_sentences": 4}}, sections)
+        return regard.train(data, out=tmp_path / "run", reporter=Reporter(said, quiet=True), **given), said.getvalue()
+
+    return call
+
+
+FEW = {"one line": "a b\tc\n", "two lines": "a b\tc\nd\te f\n", "all the same": "a b\tc\n" * 60}
+
+
+@pytest.mark.parametrize("text", FEW.values(), ids=FEW)
+def test_too_few_pairs_to_hold_any_out_train(train, text: str) -> None:
+    run, said = train(text)
+    assert "dev is the training pairs themselves" in said
+    assert "also stand in the training data: dev scores flatter" in said
+    assert run.manifest["pairs"] == text.count("\n")
+    assert math.isfinite(run.records()[-1]["loss"])
+    regard.load(run)("a b")
+
+
+EMPTY = {"targets": ("a\t\n", "empty target"), "sources": ("\ta\n", "empty source"), "both": ("\t\n", "empty line")}
+
+
+@pytest.mark.parametrize(("line", "reason"), EMPTY.values(), ids=EMPTY)
+def test_only_empty_sides_are_refused(train, line: str, reason: str) -> None:
+    with pytest.raises(UserError, match=f"no usable pair for train .*: pairs.tsv: skipped 20 lines: {reason}") as error:
+        train(line * 20)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["words", "characters", "bpe"])
+def test_dev_without_a_known_token(train, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "train.tsv").write_text("".join(f"a {i} b\tc {i}\n" for i in range(30)))
+    (tmp_path / "dev.tsv").write_text("жук\tйод\nщи\tюг\n", encoding="utf-8")
+    run, _ = train(tmp_path, text={"tokenizer": kind})
+    assert all(math.isfinite(record["loss"]) for record in run.records() if record["kind"] == "dev")
+    regard.load(run)("жук")
+
+
+def test_a_line_of_a_hundred_thousand_tokens_is_left_out_and_counted(train) -> None:
+    bomb = " ".join(["a"] * 100_000)
+    run, said = train(f"{bomb}\tb\n" + "".join(f"a {i}\tb\n" for i in range(30)))
+    assert "pairs.tsv: skipped 1 line: too long (line 1)" in said
+    assert run.manifest["skipped"] == 1
+
+
+def test_a_pair_of_a_hundred_thousand_tokens_is_left_out_and_counted(train) -> None:
+    pairs = [(f"a {i}", "b") for i in range(30)]
+    run, said = train([*pairs, ("a", " ".join(["b"] * 100_000)), *pairs], text={"tokenizer": "words"})
+    assert "skipped 1 line: more than 256 tokens (line 31)" in said
+    assert run.manifest["skipped"] == 1
+    assert run.manifest["pairs"] + run.manifest["skipped"] <= 61
+
+
+def test_near_duplicates_are_told(train, tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("Go on .\tx\nstop\ty\n")
+    (tmp_path / "dev.tsv").write_text("stop\ty\ngo  on!\tx\nGO ON\tx\nnew\ty\n")
+    _, said = train(tmp_path)
+    assert "1 of the dev sources also stand in the training data, 2 more but for case and punctuation: dev scores" in said
