@@ -205,11 +205,12 @@ def evaluate(
 
 def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.markup import escape
+    from rich.table import Column, Table
 
-    table = Table(*columns)
+    table = Table(*(Column(name, overflow="fold") for name in columns))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)
 
 
@@ -342,6 +343,24 @@ def data_inspect(data: Annotated[str, typer.Argument(metavar="DATA")], settings:
     print(f"{shared.dev:,} dev and {shared.test:,} test sources also stand in training")
     print(*splits.skipped.lines(), *splits.notes, "train would choose:", sep="\n")
     print(*(f"  {reason}" for reason in choose(splits, given)[1]), sep="\n")
+
+
+@app.command()
+def doctor(run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """Prove that a run is sound.  Example: `regard doctor runs/demo`"""
+    from dataclasses import asdict
+
+    from regard.doctor import doctor as run_doctor
+
+    rows = run_doctor(run)
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
+    else:
+        marks = {True: "✓", False: "✗", None: "–"}
+        lines = ((marks[row.passed], row.name, row.found + (f"\n→ {row.advice}" if row.advice else "")) for row in rows)
+        _table(["", "proof", "found"], lines)
+    if any(row.passed is False for row in rows):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -37,6 +37,7 @@ class DataConfig:
     max_length: int = 256  # Pairs with a side of more tokens than this are left out of training, and counted.
     batch_tokens: int = 4096  # Tokens in a batch, counted with padding on the longer side. Ignored if batch_sentences is set.
     batch_sentences: int = 0  # Pairs in a batch, whatever their length. 0: use batch_tokens.
+    tokenized: bool = False  # The text is cut into words already: BLEU counts them as they stand (sacreBLEU's `none`).
     digest: str = ""  # sha256 of the encoded training data; written by training, checked on resume.
 
 
@@ -151,6 +152,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not self.epochs and not self.steps:
             raise UserError("train.steps=0 and train.epochs=0: nothing would be trained")
+        if self.optimizer == "muon" and self.strategy == "fsdp":
+            raise UserError("train.optimizer=muon needs whole matrices: train.strategy=ddp, or another optimiser")
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 
 from regard.card import write_card, write_samples
-from regard.data.batches import Batches
+from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import grouped
@@ -23,6 +24,7 @@ from regard.reporter import Reporter
 from regard.run import Run, set_weights
 from regard.scoring import bleu, exact_match
 from regard.training.checkpoint import average_checkpoints, load_checkpoint, point_best, save_checkpoint, save_weights
+from regard.training.forecast import forecast
 from regard.training.parallel import World
 from regard.training.paths import Ahead, compile_blocks
 from regard.training.trainer import Trainer, Trouble
@@ -47,12 +49,13 @@ def fit(
         if world.rank == 0:
             run.sweep()
         world.wait()
-        trainer = _trainer(run, parts, world)
+        trainer = make_trainer(run, parts, world)
         p = trainer.progress
         if load_checkpoint(run, trainer, reporter.warn):
             if longer:
                 p.finished, p.waited = False, 0
             reporter.say(f"going on from step {p.step:,} of {trainer.steps:,}")
+        forecast(trainer, reporter.say)
         validate = _validator(run, world.device)
         with _asked_to_stop() as asked:
             _train(run, trainer, validate, reporter, asked)
@@ -69,25 +72,39 @@ def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked:
     """The trainer's loop, and the way back to the last healthy checkpoint when too many steps had to be left out."""
     board: Any = _tensorboard(run) if trainer.world.rank == 0 else None
     notes, p = {"train": "", "dev": ""}, trainer.progress
+    saved, lost = (p.best, p.best_name), False
 
     def log(kind: str, **values: Any) -> None:
-        if trainer.world.rank == 0:
-            run.log(kind, **values)
+        nonlocal lost
         speed = f"  {values['tokens_per_second']:,.0f} tokens/s" if kind == "train" else ""
         notes[kind] = f"{kind} loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}{speed}"
-        for name, value in values.items() if board is not None else ():
-            board.add_scalar(f"{kind}/{name}", value, values["step"])
+        try:
+            if trainer.world.rank == 0:
+                run.log(kind, **values)
+            for name, value in values.items() if board is not None else ():
+                board.add_scalar(f"{kind}/{name}", value, values["step"])
+        except OSError as error:
+            if not lost:
+                reporter.warn(f"{error.filename or run.path}: {error.strerror}: the log has gaps; training goes on")
+            lost = True
 
     def clock(seconds: float) -> str:  # where time, not steps, ends the training
         return f"  {seconds / 60:.1f} of {trainer.c.minutes:g} minutes" if trainer.c.minutes else ""
 
     def save() -> None:
+        nonlocal saved
+        failed = None
         try:
             save_checkpoint(run, trainer)
         except OSError as error:
-            problem = f"{error.filename or run.path}: {error.strerror}"
+            failed = error
+        if trainer.world.any(failed is not None):
+            p.best, p.best_name = saved  # what is not on disk cannot be the best
+        saved = p.best, p.best_name
+        if failed is not None:
+            problem = f"{failed.filename or run.path}: {failed.strerror}"
             if p.finished or asked:
-                raise UserError(f"{problem}: the last checkpoint could not be saved; the one before it is whole") from error
+                raise UserError(f"{problem}: the last checkpoint could not be saved; the one before it is whole") from failed
             reporter.warn(f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before it is whole")
 
     with reporter.bar(trainer.steps, p.step) as bar:
@@ -121,19 +138,19 @@ def _go_back(run: Run, trainer: Trainer, reporter: Reporter) -> None:
     if not load_checkpoint(run, trainer, reporter.warn):
         p.step, p.best, p.best_name, p.waited = 0, math.inf, "", 0
     trainer.totals.zero_()
-    p.factor, p.skipped, p.source_tokens, p.examples = factor, [], 0, 0
+    p.finished, p.factor, p.skipped, p.source_tokens = False, factor, [], 0
     reporter.warn(f"step {at:,}: too many steps were not finite or far out; back to step {p.step:,} with a rate of {factor:g} ×")
-    if p.step:
-        save_checkpoint(run, trainer)  # so that a resumed run knows of it
 
 
-def _trainer(run: Run, parts: Parts, world: World) -> Trainer:
+def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
+    """A trainer at its first step, with the run's own data, model and settings."""
     c = run.config
     corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != c.data.digest:
         raise UserError(f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)")
     sentences = c.data.batch_sentences or None
-    batches = Batches(corpus, seed=c.train.seed, sentences=sentences, tokens=None if sentences else c.data.batch_tokens)
+    tokens = None if sentences else c.data.batch_tokens
+    batches = Batches(corpus, seed=c.train.seed, sentences=sentences, tokens=tokens, vary=_varied(run, world))
     steps = c.train.steps
     if c.train.epochs:
         steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate))
@@ -150,6 +167,18 @@ def _trainer(run: Run, parts: Parts, world: World) -> Trainer:
     return Trainer(model.to(world.device), feed, c.train, steps=steps, device=world.device, world=world)
 
 
+def _varied(run: Run, world: World) -> Vary | None:
+    """BPE-dropout, if asked for."""
+    p = run.config.text.dropout
+    if p and world.size > 1:
+        raise UserError("text.dropout is for one process: several would not agree on how many tokens a batch has")
+
+    def vary(source: Indices, target: Indices, seed: int) -> tuple[Indices, Indices]:
+        return np.array(run.source.vary(source.tolist(), p, seed)), np.array(run.target.vary(target.tolist(), p, seed + 1))
+
+    return vary if p else None
+
+
 def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[str, float]] | None:
     """A look at the dev data: loss and accuracy of every token, and for train.metric=exact_match or bleu decoded answers."""
     if not (run.path / "data" / "dev").exists():
@@ -162,8 +191,8 @@ def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[st
         if run.config.train.metric in ("exact_match", "bleu"):
             translator = Translator(model, run.source, run.target, dataclasses.replace(run.config.search, width=1))
             answers = [result.text for result in translator.translate(p.source for p in pairs)]
-            references = [p.targets for p in pairs]
-            found |= {"exact_match": exact_match(answers, references), "bleu": bleu(answers, references).score}
+            references, kind = [p.targets for p in pairs], "none" if run.config.data.tokenized else "13a"
+            found |= {"exact_match": exact_match(answers, references), "bleu": bleu(answers, references, kind).score}
         return found
 
     return validate
@@ -214,7 +243,7 @@ def _asked_to_stop() -> Iterator[list[int]]:
     asked: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        if asked:
+        if asked and number == signal.SIGINT:  # SIGTERM may come twice: from the cluster, and from torchrun
             raise KeyboardInterrupt
         asked.append(number)
 

@@ -91,7 +91,9 @@ def prepare(
             reporter.warn(f"{found.dev:,} of the dev sources also stand in the training data{more}: dev scores flatter")
         count = sum(p.numel() for p in build_model(c.model, source.size, target.size, parts).parameters())
         facts["parameters"] = count
-        path = choose_path(c, pick_device(c.train.device), count)
+        lengths = float(corpus.source_lengths.mean() + corpus.target_lengths.mean())
+        examples = c.train.epochs * len(corpus) or c.train.steps * (c.data.batch_sentences or c.data.batch_tokens / lengths * 2)
+        path = choose_path(c, pick_device(c.train.device), count, examples * lengths)
         c = dataclasses.replace(c, train=dataclasses.replace(c.train, path=path))
         c = dataclasses.replace(c, data=dataclasses.replace(c.data, digest=corpus.digest))
         tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
@@ -133,6 +135,8 @@ def pick_device(name: str) -> torch.device:
 def _tokenizers(c: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
     kind = c.text.tokenizer
     target_kind = kind if c.text.target_tokenizer == "same" else c.text.target_tokenizer
+    if c.text.dropout and {kind, target_kind} != {"bpe"}:
+        raise UserError(f"text.dropout={c.text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for both sides, or 0")
     sources = (pair.source for pair in splits.train)
     targets = (text for pair in splits.train for text in pair.targets)
     if c.text.share and kind == target_kind:

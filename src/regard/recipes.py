@@ -1,6 +1,7 @@
 """The story end to end: train, evaluate, translate. The command line does nothing but call these."""
 
 import dataclasses
+import io
 import os
 import tempfile
 import time
@@ -65,16 +66,17 @@ def train(
         settings.build(given)  # a misspelt setting is told before anything is read
         return prepare(folder, given, pairs, parts, planned=planned, reporter=reporter), False
 
-    with World.join(pick_device(str(given.get("train", {}).get("device", "auto")))) as world:
-        if world.size == 1:
-            run, longer = ready(Path(out) if out else _default_out(name, resume))
-            return fit(run, parts=parts, reporter=reporter, longer=longer, world=world)
+    folder = Path(out) if out else _default_out(name, resume)
+    old = Run.open(folder).config.train.device if resume and folder.exists() else None
+    with World.join(pick_device(old or str(given.get("train", {}).get("device", "auto")))) as world:
         if world.rank == 0:  # one prepares, the others wait and then open what it made
-            run, longer = ready(Path(out) if out else _default_out(name, resume))
+            run, longer = ready(folder)
             world.tell(f"{int(longer)} {run.path.resolve()}")
-            return fit(run, parts=parts, reporter=reporter, longer=longer, world=world)
-        word, _, path = world.tell("").partition(" ")
-        return fit(Run.open(path), parts=parts, reporter=Reporter(quiet=True), longer=word == "1", world=world)
+        else:
+            word, _, path = world.tell("").partition(" ")
+            run, longer = Run.open(path), word == "1"
+        voice = reporter if world.rank == 0 else Reporter(io.StringIO(), quiet=True)
+        return fit(run, parts=parts, reporter=voice, longer=longer, world=world)
 
 
 def _default_out(name: str, resume: bool) -> Path:
@@ -140,6 +142,7 @@ def evaluate(
         correct=round(found["accuracy"] * found["tokens"]),
         seconds=seconds,
         generated_tokens=sum(len(result.logprobs) for result in results),
+        tokenized=run.config.data.tokenized,
     )
     return Evaluation(made, pairs, answers, comparison)
 

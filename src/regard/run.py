@@ -48,7 +48,10 @@ class Run:
         versions = {"regard": regard.__version__, "torch": str(torch.__version__)}
         storage.write_files(aside, files, {**versions, **facts})
         (aside / "checkpoints").mkdir()
+        for made in [*aside.rglob("*"), aside]:
+            storage.sync(made)
         os.rename(aside, path)
+        storage.sync(path.parent)
         return cls.open(path)
 
     @classmethod
@@ -78,7 +81,7 @@ class Run:
 
     def checkpoints(self) -> list[str]:
         """Names of the checkpoints, oldest first."""
-        return sorted(p.name for p in (self.path / "checkpoints").glob("step-*") if p.is_dir())
+        return sorted(p.name for p in (self.path / "checkpoints").glob("step-*") if p.name[5:].isdigit() and p.is_dir())
 
     @property
     def best(self) -> str:
@@ -114,16 +117,18 @@ class Run:
             file.write(json.dumps({"kind": kind, **values}) + "\n")
 
     def records(self) -> list[dict[str, Any]]:
-        """Every whole record of the log; a last line cut short by a crash is left out."""
+        """Every whole record of the log; what a crash or a full disk cut short is left out."""
         path = self.path / "log.jsonl"
         if not path.exists():
             return []
         records = []
-        for line in path.read_text(encoding="utf-8").split("\n"):
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(record, dict) and "kind" in record:
+                records.append(record)
         return records
 
     def rewind_log(self, step: int) -> None:
@@ -133,13 +138,21 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process may train a run; the system frees the lock when that process ends, however it ends."""
-        with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(f"{self.path}: another process is training this run") from None
-            yield
+        """One process may train a run; the system frees the lock when that process ends, however it ends.
+
+        What the disk refuses meanwhile is told in words.
+        """
+        try:
+            with (self.path / "lock").open("w") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UserError(f"{self.path}: another process is training this run") from None
+                yield
+        except BrokenPipeError:  # not the disk: nobody reads what we say
+            raise
+        except OSError as error:
+            raise UserError(f"{error.filename or self.path}: {error.strerror or error}") from error
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""

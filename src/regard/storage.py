@@ -28,7 +28,7 @@ def write_directory(path: Path, files: Mapping[str, bytes], facts: Mapping[str, 
         if path.exists():  # left by a run that was killed after this very step: replace it
             shutil.rmtree(path)
         os.rename(aside, path)
-        _sync(path.parent)
+        sync(path.parent)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -40,7 +40,7 @@ def write_files(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, An
         _write(folder / name, content)
     sums = {name: [_sum(content)] for name, content in files.items()}
     _write(folder / MANIFEST, _signed({"format": FORMAT, **(facts or {}), "files": sums}))
-    _sync(folder)
+    sync(folder)
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any], name: str, content: bytes, *, also_old: bool) -> None:
@@ -69,6 +69,8 @@ def read_directory(path: Path) -> dict[str, bytes]:
             content = (path / name).read_bytes()
         except FileNotFoundError:
             raise Corrupt(f"{path / name}: missing, though {MANIFEST} lists it") from None
+        except OSError as error:
+            raise Corrupt(f"{path / name}: {error.strerror}") from error
         if _sum(content) not in sums:
             raise Corrupt(f"{path / name}: its sha256 is not the one in {MANIFEST}; the file was changed or damaged")
         files[name] = content
@@ -82,6 +84,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         version, files, whole = manifest["format"], manifest["files"], json.loads(_signed(manifest)) == manifest
     except FileNotFoundError:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
+    except OSError as error:
+        raise Corrupt(f"{path / MANIFEST}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError):
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
@@ -94,9 +98,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def write_text(path: Path, text: str) -> None:
     """Replace one file, whole or not at all."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    _write(aside, text.encode())
-    os.replace(aside, path)
-    _sync(path.parent)
+    try:
+        _write(aside, text.encode())
+        os.replace(aside, path)
+        sync(path.parent)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -106,8 +114,8 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _sync(folder: Path) -> None:
-    """A rename lasts only once its folder is on disk."""
+def sync(folder: Path) -> None:
+    """Put a folder (or a file) on disk: a rename lasts only once its folder is there."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -126,9 +126,10 @@ class Seq2Seq(nn.Module):
 
 
 def places(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:
-    """Where the real tokens of both sides are; packed: for kernels of variable length."""
-    source = Layout.of(batch.source_lengths, batch.source.shape[1], offsets=packed)
-    return source, Layout.of(batch.target_lengths, batch.target_in.shape[1], offsets=packed)
+    """Where the real tokens of both sides are; packed: for kernels of variable length. To pack a fifth away costs more."""
+    sides = (batch.source_lengths, batch.source.shape[1]), (batch.target_lengths, batch.target_in.shape[1])
+    source, target = (Layout.of(lengths, length, offsets=packed, worth=0.8) for lengths, length in sides)
+    return source, target
 
 
 def summed_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Sums:

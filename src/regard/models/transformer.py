@@ -62,11 +62,15 @@ class Block(nn.Module):
         layout: Layout,
         before: KeyValue | None = None,
         source: Source | None = None,
-    ) -> tuple[Tensor, KeyValue]:
-        """Packed rows (N, D), on top of what was read before -> the same, and what has been read now."""
+        *,
+        keep: bool = False,
+    ) -> tuple[Tensor, KeyValue | None]:
+        """Packed rows (N, D), on top of what was read before -> the same, and, to keep, what has been read now."""
         own: list[KeyValue] = []
 
         def look(x: Tensor) -> Tensor:
+            if not keep:
+                return self.attention.itself(x, mask, positions, layout)
             q, new = self.attention.read(x, positions, layout)
             own.append(new if before is None else before.append(new))
             return self.attention.look(q, own[0], mask, positions, layout)
@@ -76,7 +80,7 @@ class Block(nn.Module):
             seen, hidden, together = source
             memory = seen if isinstance(seen, KeyValue) else self.cross.project(seen.states, layout=seen.layout)
             x = self.cross_residual(x, lambda x: self.cross(x, memory, hidden, layout=together))
-        return self.feed_residual(x, self.feed) if self.feedforward else x, own[0]
+        return self.feed_residual(x, self.feed) if self.feedforward else x, own[0] if keep else None
 
 
 class TransformerEncoder(Encoder):
@@ -181,8 +185,9 @@ class TransformerDecoder(Decoder):
         together = replace(places, batch=sentences, length=places.batch // sentences * places.length)
         for i, block in enumerate(self.blocks):
             before = state.own[i] if state.own else None
-            x, read = block(x, past, positions, places, before, (state.raw or state.cross[i], source, together))
-            own.append(read)
+            seen = state.raw or state.cross[i], source, together
+            x, read = block(x, past, positions, places, before, seen, keep=layout is None)
+            own += [] if read is None else [read]
         x = self.norm(x)
         state = TransformerState(tuple(own), state.cross, state.lengths, state.extra, state.beams, state.raw)
         return (x if layout else places.pad(x)), state

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.nn.kernels import dropout, pooled
+from regard.nn.kernels import dropout, pooled, pooled_own
 from regard.nn.masks import Layout, Mask, masked_softmax
 from regard.nn.positions import Position
 from regard.nn.scores import SCORES, Score
@@ -149,6 +149,22 @@ class Attention(nn.Module):
             q = self.position.rotate(q, positions := _count(q) if positions is None else positions)
         return q, self._remember(k, v, positions, layout)
 
+    def itself(self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout) -> Tensor:
+        """`look(*read(x))` where nobody needs the keys afterwards; in training this is faster."""
+        plain = self.own and self.fused and type(self.position) is Position and type(self.score).prepare is Score.prepare
+        short = layout.length <= SHORT[x.device.type] and mask.extra is None and torch.is_grad_enabled()
+        if not (plain and short) or torch.compiler.is_compiling():
+            q, memory = self.read(x, positions, layout)
+            return self.look(q, memory, mask, positions, layout)
+        assert self.score.scale is not None
+        if record := _watching():
+            q, memory = self.read(x, positions, layout)
+            record.add(self, self._weights(q, memory, mask, positions))
+        whole = layout.spread(self.qkv(x))
+        bias = None if mask.trivial else mask.bias(layout.length, layout.length, whole)
+        found = pooled_own(whole, self.heads, bias, self.score.scale, self.dropout if self.training else 0.0)
+        return self.output(layout.pack(found))
+
     def ask(self, query: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> Tensor:
         """The queries of x, for `look`."""
         q = self._heads(self.query(query) if self.projections else query, layout)
@@ -230,8 +246,7 @@ class Attention(nn.Module):
         if term is None and torch.is_grad_enabled() and keys <= SHORT[q.device.type] and mask.extra is None:
             if torch.compiler.is_compiling():
                 return self._pool(self._weights(q, memory, mask, positions), memory, positions)
-            allowed = None if free else mask.dense(queries, keys, q.device)
-            return pooled(q, memory.key, memory.value, allowed, scale, p)
+            return pooled(q, memory.key, memory.value, None if free else mask.bias(queries, keys, q), scale, p)
         allowed = None if square or free else mask.dense(queries, keys, q.device)
         if term is not None:
             square = False

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.kernels import dropout
+from regard.nn.kernels import add_dropped, dropout
 
 
 class Embedding(nn.Module):
@@ -77,6 +77,7 @@ class Residual(nn.Module):
         self.dropout, self.residual = dropout, residual
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        added = dropout(part(self.norm(x) if self.pre else x), self.dropout, self.training)
-        x = x + added if self.residual else added
+        added = part(self.norm(x) if self.pre else x)
+        p, training = self.dropout, self.training
+        x = add_dropped(x, added, p, training) if self.residual else dropout(added, p, training)
         return x if self.pre else self.norm(x)

@@ -22,7 +22,7 @@ class Mask:
     offset: int = 0
     window: int | None = None
     extra: Tensor | None = None
-    _made: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
+    _made: dict[Any, Tensor] = field(default_factory=dict, repr=False)
 
     def dense(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
         """(B or 1, 1 or H, T, S), True = may look. Made once for all layers that ask."""
@@ -31,6 +31,14 @@ class Mask:
         if (queries, keys) not in self._made:
             self._made[queries, keys] = self._dense(queries, keys, device)
         return self._made[queries, keys]
+
+    def bias(self, queries: int, keys: int, like: Tensor) -> Tensor:
+        """The same to be added to scores: 0 = may look, −∞ = may not."""
+        key = queries, keys, like.dtype
+        if key not in self._made:
+            allowed = self.dense(queries, keys, like.device)
+            self._made[key] = like.new_zeros(allowed.shape).masked_fill_(~allowed, float("-inf"))
+        return self._made[key]
 
     def _dense(self, queries: int, keys: int, device: torch.device | None) -> Tensor:
         key = torch.arange(keys, device=device)
@@ -103,13 +111,13 @@ class Layout:
     """(B + 1,), int32: where each sentence begins in the packed rows, for kernels of variable length (CUDA only)."""
 
     @classmethod
-    def of(cls, lengths: Tensor, length: int, *, offsets: bool = False) -> Self:
-        """The layout of a padded batch (B, length) with these real lengths (B,)."""
+    def of(cls, lengths: Tensor, length: int, *, offsets: bool = False, worth: float = 1.0) -> Self:
+        """The layout of a padded batch (B, length) with these real lengths (B,); if more than `worth` of it is real, unpacked."""
         real = (torch.arange(length, device=lengths.device) < lengths[:, None]).flatten()
         rows = real.nonzero().squeeze(1)
         starts = F.pad(lengths.cumsum(0), (1, 0)).int() if offsets else None
-        if len(rows) == len(real):
-            return cls(len(lengths), length, None, offsets=starts)
+        if len(rows) >= worth * len(real) and (starts is None or len(rows) == len(real)):
+            return cls(len(lengths), length, None, full=len(rows) == len(real), offsets=starts)
         return cls(len(lengths), length, rows, (real.cumsum(0) - 1).clamp(min=0), False, starts)
 
     def to(self, device: torch.device | str) -> Self:

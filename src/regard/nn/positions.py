@@ -50,8 +50,21 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 class Sinusoidal(Position):
     """Fixed waves added to the embeddings (Vaswani et al. 2017, 3.5)."""
 
+    def __init__(self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16) -> None:
+        super().__init__(width, heads, max_positions=max_positions, clip=clip)
+        self.table: Tensor
+        self.register_buffer("table", sinusoids(torch.arange(0), width), persistent=False)
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + sinusoids(positions, self.width).to(x.dtype)
+        return x + self._waves(positions).to(x.dtype)
+
+    def _waves(self, positions: Tensor) -> Tensor:
+        """From a table, on a CPU, where sines are slow; a GPU would have to be asked how long it must be."""
+        if positions.is_cuda or not positions.numel() or int(positions.min()) < 0 or int(positions.max()) > 10**5:
+            return sinusoids(positions, self.width)
+        if int(positions.max()) >= len(self.table):
+            self.table = sinusoids(torch.arange(2 * int(positions.max()) + 1, device=positions.device), self.width)
+        return F.embedding(positions, self.table)
 
 
 class Learned(Position):

@@ -46,10 +46,12 @@ def report(
     correct: int,
     seconds: float,
     generated_tokens: int,
+    tokenized: bool = False,
 ) -> Report:
     """Score outputs by every metric, and add what was measured: `loss` is the mean over `tokens`, `correct` of them right."""
     metrics.check(hypotheses, references, sources)
-    bleu, chrf, ter = (score(hypotheses, references) for score in (metrics.bleu, metrics.chrf, metrics.ter))
+    bleu = metrics.bleu(hypotheses, references, "none" if tokenized else "13a")
+    chrf, ter = metrics.chrf(hypotheses, references), metrics.ter(hypotheses, references)
     scores = {"bleu": bleu.score, "chrf": chrf.score, "ter": ter.score}
     rates = {rate.__name__: rate(hypotheses, references) for rate in (metrics.exact_match, metrics.wer, metrics.per)}
     read = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "token_accuracy": correct / max(tokens, 1)}

@@ -22,6 +22,7 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
     Weights that are not finite are never written: training goes back to the last that were.
     """
     weights = get_weights(trainer.model)
+    averaged = {key: whole(w).cpu() for key, w in trainer.ema.items()}
     tensors = optimizer_tensors(trainer.model, trainer.optimizer)
     name = f"step-{trainer.progress.step:08d}"
     if not all(bool(w.isfinite().all()) for w in weights.values()):
@@ -30,11 +31,11 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
         files = {"model.safetensors": tensors_to_bytes(weights), "optimizer.safetensors": tensors_to_bytes(tensors)}
         if trainer.ema:  # the average is what is used, the weights are what training goes on from
             files["raw.safetensors"] = files["model.safetensors"]
-            files["model.safetensors"] = tensors_to_bytes({key: whole(w).cpu() for key, w in trainer.ema.items()})
+            files["model.safetensors"] = tensors_to_bytes(averaged)
         files["progress.json"] = json.dumps(trainer.to_json()).encode()
         storage.write_directory(run.path / "checkpoints" / name, files)
-        point_best(run, trainer.progress.best_name or name)
-        _retire(run, trainer, keep=max(trainer.c.keep, trainer.c.average, 1))
+        _point(run, trainer, name)
+        _retire(run, trainer, name, keep=max(trainer.c.keep, trainer.c.average, 1))
     return name
 
 
@@ -43,44 +44,60 @@ def point_best(run: Run, name: str) -> None:
     storage.write_text(run.path / "best", name + "\n")
 
 
+def _point(run: Run, trainer: Trainer, name: str) -> None:
+    """At the best; if that was lost with a damaged checkpoint, at this one."""
+    best = trainer.progress.best_name
+    point_best(run, best if best in run.checkpoints() else name)
+
+
 def _regular(run: Run, trainer: Trainer) -> list[str]:
     """Checkpoints that an uninterrupted run would have too; those of an interruption do not count for averaging."""
     steps = {name: int(name.removeprefix("step-")) for name in run.checkpoints()}
     return [name for name, step in steps.items() if step % trainer.c.save_every == 0 or step == trainer.steps]
 
 
-def _retire(run: Run, trainer: Trainer, keep: int) -> None:
-    names = run.checkpoints()
-    kept = {*_regular(run, trainer)[-keep:], names[-1], trainer.progress.best_name}
-    for name in names:
+def _retire(run: Run, trainer: Trainer, newest: str, keep: int) -> None:
+    """Those of later steps than the newest were damaged, or training would have gone on from them."""
+    kept = {*[name for name in _regular(run, trainer) if name <= newest][-keep:], newest, trainer.progress.best_name}
+    for name in run.checkpoints():
         if name not in kept:
             shutil.rmtree(run.path / "checkpoints" / name)
 
 
 def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> bool:
     """Go on from the newest checkpoint that is whole. False: there is none, start from the beginning."""
-    names = run.checkpoints()
+    names, damaged = run.checkpoints(), []
     for name in reversed(names):
         try:
             files = run.checkpoint(name)
         except storage.Corrupt as error:
             warn(f"{error}; the checkpoint before it is used")
+            damaged.append(name)
             continue
         set_weights(trainer.model, tensors_from_bytes(files.get("raw.safetensors", files["model.safetensors"])), name)
-        for key, w in tensors_from_bytes(files["model.safetensors"]).items() if trainer.ema else ():
+        for key, w in _sorted(files["model.safetensors"]).items() if trainer.ema else ():
             trainer.ema[key].copy_(spread(w, trainer.ema[key]))
-        restore_optimizer(trainer.model, trainer.optimizer, tensors_from_bytes(files["optimizer.safetensors"]))
+        restore_optimizer(trainer.model, trainer.optimizer, _sorted(files["optimizer.safetensors"]))
         trainer.from_json(json.loads(files["progress.json"]))
+        p, c = trainer.progress, trainer.c  # a run made longer is not finished, though its checkpoint was
+        p.finished = p.step >= trainer.steps or 0 < c.patience <= p.waited or 0 < 60 * c.minutes <= p.seconds
         if trainer.world.rank == 0:
-            if trainer.progress.best_name:
-                point_best(run, trainer.progress.best_name)
+            _point(run, trainer, name)
             run.rewind_log(trainer.progress.step)
+            if damaged:
+                run.log("fallback", step=trainer.progress.step, damaged=damaged)
+        trainer.world.wait()  # until all have read it
         return True
     if names:
         raise UserError(f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted")
     if trainer.world.rank == 0:
         run.rewind_log(0)
     return False
+
+
+def _sorted(content: bytes) -> dict[str, Tensor]:
+    """Tensors in an order that is the same in every process, which safetensors does not promise."""
+    return dict(sorted(tensors_from_bytes(content).items()))
 
 
 def average_checkpoints(run: Run, trainer: Trainer) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 WINDOW = 128
-"""Healthy steps that are remembered; half as many must have been seen before one can be called far out."""
+"""Steps that are remembered; half as many must have been seen before one can be called far out."""
 
 
 class Guard:
@@ -21,18 +21,20 @@ class Guard:
     def refuses(self, loss: Tensor, norm: Tensor) -> Tensor:
         """1.0: do not take this step; 0.0: it is as the others were."""
         now = torch.stack((loss.detach(), norm)).double()
-        bad = ~now.isfinite().all()
+        finite = now.isfinite().all()
+        bad = ~finite
         if self.sigmas:
             filled = self.count.clamp(max=WINDOW)
             mean = self.seen.sum(0) / filled.clamp(min=1)
             # Rows not yet written are zeros: they add mean² each to the sum of squares, and are taken out again.
             spread = ((self.seen - mean).square().sum(0) - (WINDOW - filled) * mean.square()).clamp(min=0)
-            sigma = torch.maximum((spread / filled.clamp(min=1)).sqrt(), 0.02 * mean.abs())  # a still row is no reason for alarm
-            far = (now > mean + self.sigmas * sigma).any() & (self.count >= WINDOW // 2)
-            bad = bad | far
+            sigma = torch.maximum((spread / filled.clamp(min=1)).sqrt(), 0.05 * mean.abs())  # a still row is no reason for alarm
+            limit = torch.where(self.count >= WINDOW // 2, mean + self.sigmas * sigma, torch.inf)
+            bad = bad | (now > limit).any()
+            now = torch.minimum(now, limit)  # what is far out is remembered as far: where all move there, the limit moves too
         place = (self.count % WINDOW).expand(1)
-        self.seen.index_copy_(0, place, torch.where(bad, self.seen.index_select(0, place), now))
-        self.count += ~bad
+        self.seen.index_copy_(0, place, torch.where(finite, now, self.seen.index_select(0, place)))
+        self.count += finite
         return bad.float()
 
     def to_json(self) -> dict[str, Any]:

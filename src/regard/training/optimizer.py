@@ -14,11 +14,11 @@ from regard.storage import Corrupt
 def make_optimizer(model: nn.Module, c: TrainConfig, *, captured: bool = False) -> torch.optim.Optimizer:
     """Weight decay acts on matrices only: norms and biases have nothing to decay towards. captured: inside a CUDA graph."""
     if c.optimizer == "muon":
-        return Muon(model, c)
+        return Muon(model, c, captured=captured)
     groups = _groups(list(model.parameters()), c.weight_decay)
     if c.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=c.rate, momentum=0.9)
-    kind = torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam
+    kind = AdamW if c.optimizer == "adamw" and not captured else torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam
     rate = torch.tensor(c.rate, device=groups[0]["params"][0].device) if captured else c.rate
     return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=True, capturable=captured)
 
@@ -28,39 +28,103 @@ def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]
     return [{"params": params, "weight_decay": weight_decay} for weight_decay, params in kinds if params]
 
 
+class AdamW(torch.optim.AdamW):
+    """torch's fused AdamW, which hands the same lists to the same kernel without collecting them anew; one step count for all."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        scale, inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        for group in self.param_groups:
+            params, gradients = group["params"], [p.grad for p in group["params"]]
+            if any(g is None or hasattr(g, "device_mesh") for g in gradients) or "exp_avg" not in self.state[params[-1]]:
+                super().step()
+                self._share_steps()
+                return
+        for group in self.param_groups:
+            states = [self.state[p] for p in group["params"]]
+            averages, squares, steps = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
+            if steps[-1] is not steps[0]:  # read from a checkpoint
+                self._share_steps()
+                steps = [steps[0]] * len(steps)
+            steps[0].add_(1 if inf is None else 1 - inf)
+            settings = {key: group[key] for key in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
+            settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "grad_scale": scale, "found_inf": inf}
+            gradients = [p.grad for p in group["params"]]
+            torch._fused_adamw_(group["params"], gradients, averages, squares, [], steps, **settings)
+
+    def _share_steps(self) -> None:
+        for group in self.param_groups:
+            shared = [self.state[p] for p in group["params"] if "step" in self.state[p]]
+            for state in shared:
+                state["step"] = shared[0]["step"]
+
+
 class Muon(torch.optim.Optimizer):
     """Momentum made orthogonal (Jordan et al. 2024) for the matrices inside encoder and decoder; AdamW for all else.
 
-    Updates are scaled to AdamW's usual size, so that one learning rate serves both (Liu et al. 2025).
+    Updates are scaled to AdamW's usual size, so that one learning rate serves both (Liu et al. 2025). `grad_scale` and
+    `found_inf` mean what they mean to torch's fused optimisers. (torch.optim.Muon computes in bfloat16 whatever the machine.)
     """
 
-    def __init__(self, model: nn.Module, c: TrainConfig) -> None:
+    def __init__(self, model: nn.Module, c: TrainConfig, *, captured: bool) -> None:
         named = dict(model.named_parameters())
-        inner = [p for name, p in named.items() if p.dim() == 2 and "embedding" not in name and not name.endswith("out.weight")]
-        chosen = {id(p) for p in inner}
-        rest = [p for p in named.values() if id(p) not in chosen]
-        self.adam = torch.optim.AdamW(_groups(rest, c.weight_decay), lr=c.rate, betas=c.betas, eps=1e-9, fused=True)
-        self.muon = torch.optim.Muon(inner, lr=c.rate, weight_decay=c.weight_decay, adjust_lr_fn="match_rms_adamw")
-        super().__init__([{"params": list(named.values())}], {})
-        self.param_groups = [*self.adam.param_groups, *self.muon.param_groups]
-        self.state = _Joined(self.adam.state, self.muon.state, chosen)  # type: ignore[assignment]
+        self.grad_scale, self.found_inf = torch.ones(()), torch.zeros(())
+        inner = {n: p for n, p in named.items() if p.dim() == 2 and "embedding" not in n and not n.endswith("out.weight")}
+        rate = torch.tensor(c.rate, device=next(iter(named.values())).device) if captured else c.rate
+        rest = _groups([p for n, p in named.items() if n not in inner], c.weight_decay)
+        self.adam = torch.optim.AdamW(rest, lr=rate, betas=c.betas, eps=1e-9, fused=True, capturable=captured)
+        super().__init__([{"params": list(inner.values()), "lr": rate, "weight_decay": c.weight_decay}], {})
+        self.matrices = self.param_groups[0]
+        self.param_groups += self.adam.param_groups
+        for p in inner.values():
+            self.state[p]["momentum"] = torch.zeros_like(p)
+        self.alike: dict[tuple[int, ...], list[nn.Parameter]] = {}  # matrices of one shape are treated together
+        for n, p in inner.items():
+            parts = {"qkv": 3, "keyvalue": 2}.get(n.split(".")[-2], 1)  # each of its matrices by itself
+            self.alike.setdefault((parts, *p.shape), []).append(p)
+        self.state = _Joined(self.state, self.adam.state)  # type: ignore[assignment]
 
+    @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.adam.grad_scale, self.adam.found_inf = self.grad_scale, self.found_inf  # type: ignore[attr-defined]
         self.adam.step()
-        self.muon.step()
+        rate, decay, bad = self.matrices["lr"], self.matrices["weight_decay"], self.found_inf > 0
+        for (parts, *_), params in self.alike.items():
+            used = [p for p in params if p.grad is not None]
+            gradient = torch.stack([p.grad for p in used if p.grad is not None]) / self.grad_scale
+            old = torch.stack([self.state[p]["momentum"] for p in used])
+            new = torch.where(bad, old, 0.95 * old + gradient)
+            ahead = torch.where(bad, 0.0, gradient + 0.95 * new)
+            moved = orthogonal(ahead.unflatten(1, (parts, -1)).flatten(0, 1)).unflatten(0, (-1, parts)).flatten(1, 2)
+            scale = 0.2 * max(ahead.shape[1] // parts, ahead.shape[2]) ** 0.5
+            now = torch.stack(used)  # type: ignore[arg-type]
+            now = torch.where(bad, now, now * (1 - rate * decay) - rate * scale * moved)
+            torch._foreach_copy_([self.state[p]["momentum"] for p in used], list(new))
+            torch._foreach_copy_([p.detach() for p in used], list(now))
+
+
+def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
+    """The nearest matrix (…, R, C) whose singular values are about one, by Newton and Schulz's iteration."""
+    kind = torch.bfloat16 if x.is_cuda else x.dtype
+    tall = x.shape[-2] > x.shape[-1]
+    y = x.transpose(-2, -1) if tall else x
+    y = (y / (y.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(kind)
+    for _ in range(steps):
+        square = y @ y.transpose(-2, -1)
+        y = 3.4445 * y + (2.0315 * square @ square - 4.7750 * square) @ y
+    return (y.transpose(-2, -1) if tall else y).to(x.dtype)
 
 
 class _Joined:
     """The state of two optimisers, by parameter."""
 
-    def __init__(self, adam: Any, muon: Any, chosen: set[int]) -> None:
-        self.adam, self.muon, self.chosen = adam, muon, chosen
+    def __init__(self, muon: Any, adam: Any) -> None:
+        self.muon, self.adam = muon, adam
 
     def __getitem__(self, parameter: Tensor) -> Any:
-        return (self.muon if id(parameter) in self.chosen else self.adam)[parameter]
+        return self.muon[parameter] if parameter in self.muon else self.adam[parameter]
 
     def get(self, parameter: Tensor, default: Any) -> Any:
-        return (self.muon if id(parameter) in self.chosen else self.adam).get(parameter, default)
+        return self.muon[parameter] if parameter in self.muon else self.adam.get(parameter, default)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -69,7 +133,7 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             if value is not None:
-                tensors[f"{name}/{key}"] = whole(value.detach()).cpu().contiguous()
+                tensors[f"{name}/{key}"] = whole(value.detach()).cpu().contiguous().clone()
     return tensors
 
 
@@ -81,6 +145,8 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
         if owner not in parameters:
             raise Corrupt(f"optimizer state for {owner}, which the model does not have")
         parameter = parameters[owner]
-        optimizer.state[parameter][key] = (
-            spread(value, parameter) if value.shape == parameter.shape else value.to(parameter.device)
-        )
+        value = spread(value, parameter) if value.shape == parameter.shape else value.to(parameter.device)
+        if key in optimizer.state[parameter]:  # in its place: a captured graph knows no other
+            optimizer.state[parameter][key].copy_(value)
+        else:
+            optimizer.state[parameter][key] = value

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from regard.data.batches import Batch, Batches, collate
+from regard.errors import UserError
 from regard.models import Seq2Seq, Sums
 from regard.text.vocabulary import BOS, EOS, PAD
 
 Loss = Callable[[Batch], Sums]
+LOST = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
+"""What gloo and NCCL say when one of us is gone."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,14 @@ class World:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timedelta(minutes=minutes))
         try:
             yield cls(dist.get_rank(), dist.get_world_size(), device)
-        finally:
-            dist.destroy_process_group()
+        except BaseException as error:
+            if device.type != "cuda":  # NCCL would wait for those who are gone
+                dist.destroy_process_group()
+            if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
+                time.sleep(1)  # whoever knows more may speak first
+                raise UserError("another process of this training has ended (it may say why); --resume goes on") from error
+            raise
+        dist.destroy_process_group()
 
     def sum(self, x: Tensor) -> Tensor:
         """x of all processes, added up in place."""
@@ -76,13 +87,11 @@ class World:
         if self.size == 1:
             return lambda batch: loss(model, batch)
         if strategy == "fsdp":
-            from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+            from torch.distributed.fsdp import fully_shard
 
             mesh = dist.device_mesh.init_device_mesh(self.device.type, (self.size,))
-            fully_shard(model, mesh=mesh)
-            register_fsdp_forward_method(model, "loss")
-            register_fsdp_forward_method(model, "rdrop")
-            return lambda batch: loss(model, batch)
+            spread: Any = fully_shard(_Whole(model, loss), mesh=mesh)
+            return spread
         return nn.parallel.DistributedDataParallel(_Whole(model, loss))
 
 
@@ -92,7 +101,21 @@ class _Whole(nn.Module):
         self.model, self.loss = model, loss
 
     def forward(self, batch: Batch) -> Sums:
-        return self.loss(self.model, batch)
+        sums = self.loss(self.model, batch)
+        return sums._replace(loss=sums.loss.clone())  # FSDP watches this tensor, and must not be given a view
+
+
+@contextmanager
+def gathered(loss: Loss) -> Iterator[None]:
+    """While somebody looks, weights that are spread over processes are whole on each; then spread again."""
+    spread: Any = loss if hasattr(loss, "unshard") else None
+    if spread is not None:
+        spread.unshard()
+    try:
+        yield
+    finally:
+        if spread is not None:
+            spread.reshard()
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,22 @@ from regard.nn import Layout
 Path = Literal["auto", "plain", "packed", "compiled", "captured"]
 TENSORS = ("source", "source_lengths", "target", "target_lengths")
 SMALL = 40_000_000
-"""Weights × a thousand tokens, beyond which launching kernels is no longer what takes the time."""
+"""Weights up to which launching kernels is what takes the time: graphs cure that."""
+LONG = 5e16
+"""Floating-point operations beyond which two minutes of compiling come back."""
 
 
-def choose_path(c: Config, device: torch.device, parameters: int) -> Path:
-    """What `train.path=auto` means: plain on a CPU; on a GPU captured graphs for small models, compiled blocks for large ones."""
+def choose_path(c: Config, device: torch.device, parameters: int, tokens: float = 0.0) -> Path:
+    """What `train.path=auto` means: plain on a CPU; on a GPU captured graphs for small models; for large ones packed rows,
+    compiled if training on so many tokens takes long enough to pay for it."""
     if c.train.path != "auto" or device.type != "cuda" or not isinstance(c.model, TransformerConfig):
         return "plain" if c.train.path == "auto" else c.train.path
-    if c.train.accumulate == 1 and parameters < SMALL and not c.train.rdrop:
+    if c.train.accumulate == 1 and parameters < SMALL:
         return "captured"
     fits = c.model.position in ("none", "sinusoidal", "learned") and c.model.score in ("dot", "scaled_dot")
-    return "compiled" if fits and not c.model.attention_dropout and c.train.precision == "bf16" else "plain"
+    if not fits or c.train.precision != "bf16":
+        return "plain"
+    return "compiled" if 6 * parameters * tokens > LONG and c.train.accumulate == 1 else "packed"
 
 
 def compile_blocks(model: Seq2Seq) -> None:
@@ -137,7 +142,7 @@ class Captured:
         count, graph = torch.ones((), device=batch.source.device), torch.cuda.CUDAGraph()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):  # the feeding thread goes on
             self.step([held], count)
         return graph, held, count
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +18,16 @@ from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.models import Seq2Seq, Sums
 from regard.run import whole
+from regard.text.vocabulary import PAD
 from regard.training.guard import Guard
 from regard.training.optimizer import make_optimizer
-from regard.training.parallel import World
+from regard.training.parallel import World, gathered
 from regard.training.paths import Captured, prepare
 from regard.training.schedule import make_rate
 
 Validate = Callable[[Seq2Seq], Mapping[str, float]]
 """A look at the dev data: at least loss and accuracy."""
-COUNTED = ("loss", "nll", "correct", "tokens", "norm", "steps", "skipped")
+COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped")
 """What is summed on the device between two lines of the log."""
 
 
@@ -50,7 +52,6 @@ class Progress:
     skipped: list[tuple[int, int]] = field(default_factory=list)
     """(step, how many): steps left out in the last thousand, counted at each line of the log."""
     source_tokens: int = 0
-    examples: int = 0
     """Since the last line of the log."""
 
 
@@ -69,7 +70,7 @@ class Trainer:
     ) -> None:
         self.model, self.batches, self.c, self.steps, self.device = model, batches, c, steps, device
         self.world = world or World(device=device)
-        graphs = c.path in ("captured", "compiled") and device.type == "cuda"
+        graphs = c.path in ("captured", "compiled") and device.type == "cuda" and self.world.size == 1
         self.loss = self.world.wrap(model, c.strategy, self._loss)
         self.optimizer = make_optimizer(model, c, captured=graphs)
         self.rate = make_rate(c, steps)
@@ -109,7 +110,6 @@ class Trainer:
         else:
             self._step(ready, sum(part.tokens for part in parts))
         p.source_tokens += sum(part.source_tokens for part in parts)
-        p.examples += sum(part.size for part in parts)
         p.step += 1
 
     def _step(self, parts: Sequence[Batch], tokens: int | Tensor) -> None:
@@ -125,16 +125,17 @@ class Trainer:
         self.totals[-1] += bad
 
     def _gradient(self, parts: list[Batch], tokens: int | Tensor) -> Tensor:
-        """Gradient of the summed loss / tokens; gives (loss, nll, correct). Out of memory: again in halves, for the same sum."""
+        """Gradient of summed loss / tokens; gives (loss, nll, correct, examples). Out of memory: again in halves, same sum."""
         parts = [piece for part in parts for piece in self._fitting(part)]
         while True:
             self.optimizer.zero_grad(set_to_none=True)
-            total = torch.zeros(3, device=self.device)
+            total = torch.zeros(4, device=self.device)
             try:
                 for number, part in enumerate(parts):
                     sums = self._alone(number + 1 < len(parts), part)
                     (sums.loss * self.world.size / tokens).backward()
-                    total += torch.stack((sums.loss.detach(), sums.nll, sums.correct))
+                    real = (part.target[:, 1] != PAD).sum()  # some rows are only there to fill a shape
+                    total += torch.stack((sums.loss.detach(), sums.nll, sums.correct, real))
                 return total
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
@@ -179,11 +180,15 @@ class Trainer:
     def _apply(self, gradients: list[Tensor], norm: Tensor, bad: Tensor) -> None:
         """Clip and step, unless the guard refuses. Fused optimisers do all of it on the device."""
         excess = (norm / self.c.clip).clamp(min=1.0) if self.c.clip else torch.ones_like(norm)
-        if self.c.optimizer in ("adam", "adamw") and self.c.strategy != "fsdp":
-            self.optimizer.grad_scale, self.optimizer.found_inf = excess, bad  # type: ignore[attr-defined]
+        fused = self.c.optimizer != "sgd" and self.c.strategy != "fsdp"
+        if fused:
+            self.optimizer.grad_scale = excess  # type: ignore[attr-defined]
+        if fused and self.device.type == "cuda":
+            self.optimizer.found_inf = bad  # type: ignore[attr-defined]
             self.optimizer.step()
         elif not float(bad):
-            torch._foreach_div_(gradients, float(excess))
+            if not fused and float(excess) > 1:
+                torch._foreach_div_(gradients, float(excess))
             self.optimizer.step()
         if self.ema:
             now = [p.detach() for p in self.model.parameters()]
@@ -245,10 +250,10 @@ class Trainer:
             **({"skipped": skipped} if skipped else {}),
             seconds=round(p.seconds, 3),
             tokens_per_second=round((sums["tokens"] + p.source_tokens) / seconds, 1),
-            examples_per_second=round(p.examples * self.world.size / seconds, 1),
+            examples_per_second=round(sums["examples"] / seconds, 1),
         )
         self.totals.zero_()
-        p.source_tokens = p.examples = 0
+        p.source_tokens = 0
         p.skipped = [(s, n) for s, n in p.skipped if s > p.step - 1000] + ([(p.step, skipped)] if skipped else [])
         if sum(n for _, n in p.skipped) > 10:
             raise Trouble
@@ -257,7 +262,7 @@ class Trainer:
         """Judge the model on dev; True if it is the best so far."""
         p = self.progress
         self.model.eval()
-        found = self.averaged(lambda: validate(self.model))
+        found = json.loads(self.world.tell(json.dumps(self.averaged(lambda: validate(self.model)))))  # all decide alike
         self.model.train()
         log("dev", step=p.step, **found)
         better = self.better(found)
@@ -269,7 +274,8 @@ class Trainer:
         own = {name: p.detach().clone() for name, p in self.model.named_parameters()} if self.ema else {}
         self._put(self.ema)
         try:
-            return look()
+            with gathered(self.loss):
+                return look()
         finally:
             self._put(own)
 

@@ -1,0 +1,125 @@
+"""Tiny runs, what they have learned as sums, and processes that can be killed."""
+
+import hashlib
+import io
+import json
+import multiprocessing
+import runpy
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard import config as settings
+from regard.reporter import Reporter
+
+MODEL = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
+DATA = {"limit": 60, "dev": 12, "test": 4, "batch_sentences": 8, "options": {"length": 4, "symbols": 5}}
+TRAIN = {"steps": 12, "epochs": 0, "warmup": 3, "save_every": 3, "evaluate_every": 6, "log_every": 3, "threads": 1, "keep": 3}
+TRAIN |= {"tensorboard": "off", "device": "cpu", "precision": "fp32"}
+CLOCK = {"seconds", "tokens_per_second", "examples_per_second"}
+CHILD = str(Path(__file__).with_name("child.py"))
+
+
+def written(out, changes):
+    """The settings, as a file beside the run."""
+    path = out.with_name(f"{out.name}.toml")
+    path.write_text(settings.to_toml({"model": MODEL, "data": DATA, "train": TRAIN | changes, "search": {"width": 1}}))
+    return path
+
+
+@pytest.fixture(scope="session")
+def train():
+    """train(out, steps=…): a new run, or on with the one that is there. What was said is in run.said."""
+
+    def go(out, **changes):
+        said = io.StringIO()
+        try:
+            run = regard.train("copy", out=out, resume=True, reporter=Reporter(said, quiet=True), config=written(out, changes))
+        except Exception as error:
+            error.said = said.getvalue()
+            raise
+        run.said = said.getvalue()
+        return run
+
+    return go
+
+
+@pytest.fixture(autouse=True)
+def no_curves(monkeypatch):
+    """They take longer to draw than such a run to train."""
+    monkeypatch.setattr("regard.fitting.curves", lambda records, path: None)
+
+
+@pytest.fixture(scope="session")
+def log():
+    """The records of a run, but for what a clock says."""
+    return lambda path: [
+        {k: v for k, v in json.loads(line).items() if k not in CLOCK} for line in (path / "log.jsonl").read_text().splitlines()
+    ]
+
+
+@pytest.fixture(scope="session")
+def digests():
+    """Sums of everything that says what was learned."""
+
+    def find(path):
+        files = [p for p in path.glob("checkpoints/*/*") if p.name in ("model.safetensors", "optimizer.safetensors")]
+        return {str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in [*files, path / "best"]}
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """A server that has imported everything forks each child at once."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(
+        ["regard.recipes", "regard.cli", "torch._dynamo", "matplotlib.pyplot", "typer._adapters", "rich.progress", "pytest"]
+    )
+    return made
+
+
+class Child:
+    """A process that trains, and what it tells."""
+
+    def __init__(self, processes, out, *, words=(), hold=0, limits=None, **changes):
+        self.heard, tell = processes.Pipe(duplex=False)
+        self.errors = out.with_name(f"{out.name}.err")
+        given = {"words": ["train", "copy", "--config", str(written(out, changes)), "--out", str(out), "--resume", *words]}
+        given |= {"tell": tell, "errors": str(self.errors), "hold": hold, "limits": limits or {}}
+        self.process = processes.Process(target=runpy.run_path, args=(CHILD, given))
+        self.process.start()
+        tell.close()
+        self.step = 0
+
+    def hear(self, seconds=60.0):
+        """The next word, and None if there is none in this time or at all."""
+        try:
+            word = self.heard.recv() if self.heard.poll(seconds) else None
+        except EOFError:
+            return None
+        self.step = word if isinstance(word, int) else self.step
+        return word
+
+    def end(self):
+        """Waits for it, and gives the last step it told of."""
+        self.process.join(60)
+        while self.hear(0) is not None:
+            pass
+        return self.process.exitcode
+
+
+@pytest.fixture
+def child(processes):
+    """child(out, **settings) trains in a process of its own; none outlives its test."""
+    made = []
+
+    def start(out, **more):
+        made.append(Child(processes, out, **more))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.process.kill()
+        one.process.join()

@@ -1,0 +1,119 @@
+"""Shapes that are few, and steps that are captured: the same numbers as the plain path."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regard.config import Config, RNNConfig, TrainConfig, TransformerConfig
+from regard.data.batches import collate
+from regard.models import build_model
+from regard.models.seq2seq import places, summed_loss
+from regard.training.paths import Ahead, choose_path, compile_blocks, prepare, rounded
+from regard.training.trainer import Trainer
+
+TINY = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0)
+CPU = torch.device("cpu")
+
+
+def batch(sizes=((5, 3), (2, 7), (9, 1), (4, 4), (1, 6))):
+    rng = torch.Generator().manual_seed(4)
+
+    def row(n):
+        return [*torch.randint(16, 30, (n - 1,), generator=rng).tolist(), 2]
+
+    return collate([(row(s), [1, *row(t)]) for s, t in sizes])
+
+
+def gradients(model, b):
+    model = copy.deepcopy(model)
+    sums = model.loss(b, 0.1)
+    sums.loss.backward()
+    return sums, {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("sizes", [((5, 3), (2, 7), (9, 1), (4, 4), (1, 6)), ((4, 4),) * 4], ids=["ragged", "even"])
+def test_rounded_is_the_same_batch(packed, sizes):
+    torch.manual_seed(0)
+    model, b = build_model(TINY, 30, 30), batch(sizes)
+    made = rounded(b, packed=packed)
+    assert made.source.shape[0] >= b.size
+    assert made.source.shape[1] + 1 == made.target.shape[1]
+    (one, ours), (other, theirs) = gradients(model, b), gradients(model, made)
+    assert one.tokens == other.tokens
+    assert int(one.correct) == int(other.correct)
+    torch.testing.assert_close(one.loss, other.loss, rtol=1e-5, atol=1e-4)
+    for name, grad in ours.items():
+        torch.testing.assert_close(grad, theirs[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_shapes_are_few():
+    sizes = [tuple((1 + (7 * i + j) % 40, 1 + (3 * i + j) % 40) for j in range(60 + i % 9)) for i in range(40)]
+    shapes = {tuple(tuple(x.shape) for x in (m.source, m.target)) for m in (rounded(batch(s), packed=False) for s in sizes)}
+    assert len(shapes) <= 4
+
+
+def test_mostly_real_batches_are_not_packed():
+    even, ragged = batch(((9, 9),) * 9 + ((7, 9),)), batch(((9, 2), (1, 9), (3, 3)))
+    assert all(side.rows is None for side in places(even))
+    assert not places(even)[0].full
+    assert all(side.rows is not None for side in places(ragged))
+    model = build_model(TINY, 30, 30)
+    whole = gradients(model, even)
+    assert gradients(model, replace(even, places=places(even)))[0].loss == whole[0].loss
+
+
+def test_rdrop_without_dropout_is_the_loss():
+    model, b = build_model(TINY, 30, 30), batch()
+    torch.testing.assert_close(model.rdrop(b, 0.1, 5.0).loss, model.loss(b, 0.1).loss)
+
+
+def test_rdrop_is_the_papers_sum():
+    torch.manual_seed(1)
+    model, b, alpha = build_model(replace(TINY, dropout=0.3), 30, 30).train(), batch(), 3.0
+    torch.manual_seed(7)
+    found = model.rdrop(b, 0.0, alpha)
+    torch.manual_seed(7)
+    (one, targets), (other, _) = model.hidden(b), model.hidden(b)
+    p, q = (model.decoder.output(x).log_softmax(-1) for x in (one, other))
+    both = [(p, q), (q, p)]
+    apart = sum((a.exp() * (a - b)).sum() for a, b in both) / 2
+    losses = [summed_loss(model.decoder.output(x), targets).loss for x in (one, other)]
+    torch.testing.assert_close(found.loss, sum(losses) / 2 + alpha / 2 * apart)
+
+
+def test_what_auto_means():
+    cuda = torch.device("cuda")
+    small, large = Config(model=TransformerConfig()), Config(model=TransformerConfig(), train=TrainConfig(precision="bf16"))
+    assert choose_path(small, CPU, 10**6) == "plain"
+    assert choose_path(small, cuda, 10**6) == "captured"
+    assert choose_path(large, cuda, 10**8, tokens=10**7) == "packed"
+    assert choose_path(large, cuda, 10**8, tokens=10**9) == "compiled"
+    assert choose_path(Config(model=RNNConfig()), cuda, 10**6) == "plain"
+    assert choose_path(Config(train=TrainConfig(path="packed")), cuda, 10**6) == "packed"
+
+
+def test_ahead_gives_every_batch_in_its_place():
+    feed = Ahead(lambda step: batch(((step + 1, 2), (1, 1))), "plain", CPU)
+    assert [feed(step).source.shape[1] for step in (0, 1, 2, 7, 8)] == [1, 2, 3, 8, 9]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("path", ["packed", "captured", "compiled"])
+def test_fast_paths_on_a_gpu(path):
+    cuda = torch.device("cuda")
+    found = []
+    for way in ("plain", path):
+        torch.manual_seed(0)
+        model = build_model(TINY, 30, 30).to(cuda)
+        if way == "compiled":
+            compile_blocks(model)
+        c = TrainConfig(path=way, precision="fp32", warmup=0, schedule="constant")
+        trainer = Trainer(model, lambda step: batch(), c, steps=99, device=cuda)
+        for _ in range(8):
+            trainer.update([prepare(batch(), way, cuda)])
+        found.append((trainer.sums, torch.cat([p.flatten() for p in model.parameters()])))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-3)
+    torch.testing.assert_close(found[0][1], found[1][1], atol=1e-3, rtol=1e-3)
