@@ -52,8 +52,7 @@ class Sinusoidal(Position):
 
     def __init__(self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16) -> None:
         super().__init__(width, heads, max_positions=max_positions, clip=clip)
-        self.table: Tensor
-        self.register_buffer("table", sinusoids(torch.arange(0), width), persistent=False)
+        self.table = sinusoids(torch.arange(0), width)  # no buffer: processes would send it to each other
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         return x + self._waves(positions).to(x.dtype)

@@ -18,7 +18,9 @@ def make_optimizer(model: nn.Module, c: TrainConfig, *, captured: bool = False) 
     groups = _groups(list(model.parameters()), c.weight_decay)
     if c.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=c.rate, momentum=0.9)
-    kind = AdamW if c.optimizer == "adamw" and not captured else torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam
+    kind: type[torch.optim.Adam] = torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam
+    if c.optimizer == "adamw" and not captured and c.strategy != "fsdp":
+        kind = AdamW
     rate = torch.tensor(c.rate, device=groups[0]["params"][0].device) if captured else c.rate
     return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=True, capturable=captured)
 
@@ -32,30 +34,25 @@ class AdamW(torch.optim.AdamW):
     """torch's fused AdamW, which hands the same lists to the same kernel without collecting them anew; one step count for all."""
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        params = [p for group in self.param_groups for p in group["params"]]
+        counts = [self.state[p].get("step") for p in params]
+        ready = all(p.grad is not None for p in params) and None not in {id(c) if c is not None else None for c in counts}
+        if not ready or (len({id(c) for c in counts}) > 1 and len({float(c) for c in counts}) > 1):
+            for p in params:  # some have no gradient: each counts for itself
+                if "step" in self.state[p]:
+                    self.state[p]["step"] = self.state[p]["step"].clone()
+            super().step()
+            return
+        for p in params:
+            self.state[p]["step"] = counts[0]
         scale, inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        for group in self.param_groups:
-            params, gradients = group["params"], [p.grad for p in group["params"]]
-            if any(g is None or hasattr(g, "device_mesh") for g in gradients) or "exp_avg" not in self.state[params[-1]]:
-                super().step()
-                self._share_steps()
-                return
+        counts[0].add_(1 if inf is None else 1 - inf)
         for group in self.param_groups:
             states = [self.state[p] for p in group["params"]]
             averages, squares, steps = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
-            if steps[-1] is not steps[0]:  # read from a checkpoint
-                self._share_steps()
-                steps = [steps[0]] * len(steps)
-            steps[0].add_(1 if inf is None else 1 - inf)
             settings = {key: group[key] for key in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
             settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "grad_scale": scale, "found_inf": inf}
-            gradients = [p.grad for p in group["params"]]
-            torch._fused_adamw_(group["params"], gradients, averages, squares, [], steps, **settings)
-
-    def _share_steps(self) -> None:
-        for group in self.param_groups:
-            shared = [self.state[p] for p in group["params"] if "step" in self.state[p]]
-            for state in shared:
-                state["step"] = shared[0]["step"]
+            torch._fused_adamw_(group["params"], [p.grad for p in group["params"]], averages, squares, [], steps, **settings)
 
 
 class Muon(torch.optim.Optimizer):
