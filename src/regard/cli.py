@@ -32,7 +32,7 @@ Out = Annotated[Path | None, typer.Option(help="Where to write it.")]
 
 
 def main() -> None:
-    """Run the command line; a mistake of the caller's is one line and exit code 2. --debug shows the traceback instead."""
+    """Run the command line; what went wrong is one line, exit code 2 if the caller can put it right. --debug: the traceback."""
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
@@ -41,7 +41,7 @@ def main() -> None:
         if debug:
             raise
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.code)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes nowhere
     except (KeyboardInterrupt, typer.Abort):
@@ -78,7 +78,8 @@ def train(
     sets = parse_overrides(settings or [])
     given: dict[str, Any] = {"preset": preset, "config": config, "out": out, "resume": resume, "start_from": start_from, **sets}
     run = _stopping(lambda: run_train(data, **given))
-    print(f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}')
+    if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
+        print(f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}')
 
 
 def _stopping(work: Any) -> Any:

@@ -16,7 +16,7 @@ from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import grouped
-from regard.errors import UserError
+from regard.errors import Failed, UserError
 from regard.models import Seq2Seq
 from regard.pictures.curves import curves
 from regard.preparing import Parts, pick_device
@@ -104,7 +104,7 @@ def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked:
         if failed is not None:
             problem = f"{failed.filename or run.path}: {failed.strerror}"
             if p.finished or asked:
-                raise UserError(f"{problem}: the last checkpoint could not be saved; the one before it is whole") from failed
+                raise Failed(f"{problem}: the last checkpoint could not be saved; the one before it is whole") from failed
             reporter.warn(f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before it is whole")
 
     with reporter.bar(trainer.steps, p.step) as bar:
@@ -131,7 +131,7 @@ def _go_back(run: Run, trainer: Trainer, reporter: Reporter) -> None:
     p = trainer.progress
     factor, at = p.factor / 2, p.step
     if factor < 1 / 8:
-        raise UserError(
+        raise Failed(
             f"step {at:,}: again and again the loss or its gradient is not finite or far out, though the rate was lowered to "
             f"{trainer.c.rate * p.factor:.2g}; look at the data, or use a lower train.rate (the last checkpoint is good)"
         )

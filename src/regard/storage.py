@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.errors import UserError
+from regard.errors import Failed
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 
 
-class Corrupt(UserError):
+class Corrupt(Failed):
     """A file is not what its manifest says it is."""
 
 

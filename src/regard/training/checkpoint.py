@@ -10,7 +10,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from regard import storage
-from regard.errors import UserError
+from regard.errors import Failed
 from regard.run import Run, get_weights, set_weights, spread, whole
 from regard.training.optimizer import optimizer_tensors, restore_optimizer
 from regard.training.trainer import Trainer, Trouble
@@ -89,7 +89,7 @@ def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> 
         trainer.world.wait()  # until all have read it
         return True
     if names:
-        raise UserError(f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted")
+        raise Failed(f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted")
     if trainer.world.rank == 0:
         run.rewind_log(0)
     return False

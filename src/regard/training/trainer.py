@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.config import TrainConfig
 from regard.data.batches import Batch
-from regard.errors import UserError
+from regard.errors import Failed
 from regard.models import Seq2Seq, Sums
 from regard.run import whole
 from regard.text.vocabulary import PAD
@@ -165,9 +165,7 @@ class Trainer:
         step, largest = self.progress.step, max(places(part) for part in parts)
         self.short = sorted({s for s in self.short if s > step - 100} | {step})
         if len(self.short) > 3 or all(part.size == 1 for part in parts) or self.world.size > 1:
-            raise UserError(
-                f"out of memory at step {step + 1}: lower data.batch_tokens or data.max_length, or use a smaller model"
-            )
+            raise Failed(f"out of memory at step {step + 1}: lower data.batch_tokens or data.max_length, or use a smaller model")
         self.optimizer.zero_grad(set_to_none=True)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
