@@ -10,36 +10,46 @@ WINDOW = 128
 """Steps that are remembered; half as many must have been seen before one can be called far out."""
 
 
+SPIKES = 10
+"""Spikes left out in about the last thousand steps, beyond which they are no longer spikes but how this training is: clipping
+deals with them. What is not finite is always left out."""
+
+
 class Guard:
-    """A step is not taken if its loss or gradient norm is not finite, or lies `sigmas` above the last steps (0: however high)."""
+    """A step is not taken if its loss or gradient norm is not finite, or is a spike: its logarithm lies `sigmas` above those
+    of the last steps (0: there are no spikes)."""
 
     def __init__(self, sigmas: float, device: torch.device) -> None:
         self.sigmas = sigmas
         self.seen = torch.zeros(WINDOW, 2, device=device, dtype=torch.float64)
         self.count = torch.zeros((), device=device, dtype=torch.int64)
+        self.spikes = torch.zeros((), device=device, dtype=torch.float64)
 
-    def refuses(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """1.0: do not take this step; 0.0: it is as the others were."""
+    def refuses(self, loss: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether to leave out this step (1.0 or 0.0), and whether because it is not finite."""
         now = torch.stack((loss.detach(), norm)).double()
         finite = now.isfinite().all()
-        bad = ~finite
+        now, bad = now.clamp(min=1e-12).log(), ~finite  # losses and norms vary by factors: late in training threefold is usual
         if self.sigmas:
             filled = self.count.clamp(max=WINDOW)
             mean = self.seen.sum(0) / filled.clamp(min=1)
             # Rows not yet written are zeros: they add mean² each to the sum of squares, and are taken out again.
             spread = ((self.seen - mean).square().sum(0) - (WINDOW - filled) * mean.square()).clamp(min=0)
-            sigma = torch.maximum((spread / filled.clamp(min=1)).sqrt(), 0.05 * mean.abs())  # a still row is no reason for alarm
+            sigma = (spread / filled.clamp(min=1)).sqrt().clamp(min=0.05)  # a still row is no reason for alarm
             limit = torch.where(self.count >= WINDOW // 2, mean + self.sigmas * sigma, torch.inf)
-            bad = bad | (now > limit).any()
+            spike = (now > limit).any() & finite & (self.spikes < SPIKES)
+            self.spikes.mul_(0.999).add_(spike)
+            bad = bad | spike
             now = torch.minimum(now, limit)  # what is far out is remembered as far: where all move there, the limit moves too
         place = (self.count % WINDOW).expand(1)
         self.seen.index_copy_(0, place, torch.where(finite, now, self.seen.index_select(0, place)))
         self.count += finite
-        return bad.float()
+        return bad.float(), (~finite).float()
 
     def to_json(self) -> dict[str, Any]:
-        return {"seen": self.seen.tolist(), "count": int(self.count)}
+        return {"seen": self.seen.tolist(), "count": int(self.count), "spikes": float(self.spikes)}
 
     def from_json(self, values: Mapping[str, Any]) -> None:
         self.seen.copy_(torch.tensor(values["seen"], dtype=torch.float64))
         self.count.fill_(values["count"])
+        self.spikes.fill_(values["spikes"])

@@ -27,7 +27,7 @@ from regard.training.schedule import make_rate
 
 Validate = Callable[[Seq2Seq], Mapping[str, float]]
 """A look at the dev data: at least loss and accuracy."""
-COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped")
+COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped", "broken")
 """What is summed on the device between two lines of the log."""
 
 
@@ -50,7 +50,7 @@ class Progress:
     factor: float = 1.0
     """Of the learning rate; each time training had to go back it is halved."""
     skipped: list[tuple[int, int]] = field(default_factory=list)
-    """(step, how many): steps left out in the last thousand, counted at each line of the log."""
+    """(step, how many): steps of the last thousand that were not finite, counted at each line of the log."""
     source_tokens: int = 0
     """Since the last line of the log."""
 
@@ -117,12 +117,12 @@ class Trainer:
         self.world.sum(sums)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         norm = whole(torch.nn.utils.get_total_norm(gradients, foreach=None))
-        bad = self.guard.refuses(sums[0] / tokens, norm)
+        bad, broken = self.guard.refuses(sums[0] / tokens, norm)
         self._apply(gradients, norm, bad)
         count = tokens if isinstance(tokens, Tensor) else norm.new_full((), tokens)
         counted = torch.cat((sums, torch.stack((count, norm, torch.ones_like(norm))))).double()
-        self.totals[:-1] += torch.where(bad > 0, 0.0, counted)  # not a product: 0 × nan is nan
-        self.totals[-1] += bad
+        self.totals[:-2] += torch.where(bad > 0, 0.0, counted)  # not a product: 0 × nan is nan
+        self.totals[-2:] += torch.stack((bad, broken))
 
     def _gradient(self, parts: list[Batch], tokens: int | Tensor) -> Tensor:
         """Gradient of summed loss / tokens; gives (loss, nll, correct, examples). Out of memory: again in halves, same sum."""
@@ -252,7 +252,8 @@ class Trainer:
         )
         self.totals.zero_()
         p.source_tokens = 0
-        p.skipped = [(s, n) for s, n in p.skipped if s > p.step - 1000] + ([(p.step, skipped)] if skipped else [])
+        broken = int(sums["broken"])
+        p.skipped = [(s, n) for s, n in p.skipped if s > p.step - 1000] + ([(p.step, broken)] if broken else [])
         if sum(n for _, n in p.skipped) > 10:
             raise Trouble
 
