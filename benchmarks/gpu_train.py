@@ -5,6 +5,8 @@ python benchmarks/gpu_train.py [--only base big calculator] [--seconds 10]
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 
 import torch
@@ -17,11 +19,12 @@ from regard.training.trainer import Trainer
 
 CUDA = torch.device("cuda")
 SIZES = {
-    "base": {"width": 512, "ffn": 2048, "heads": 8, "encoder_layers": 6, "decoder_layers": 6},
-    "big": {"width": 1024, "ffn": 4096, "heads": 16, "encoder_layers": 6, "decoder_layers": 6},
+    "base": {"width": 512, "ffn": 2048, "heads": 8, "encoder_layers": 6, "decoder_layers": 6, "bias": False},
+    "big": {"width": 1024, "ffn": 4096, "heads": 16, "encoder_layers": 6, "decoder_layers": 6, "bias": False},
     "calculator": {"width": 64, "ffn": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2},
 }
 VOCABULARY = {"base": 32000, "big": 32000, "calculator": 32}
+PATHS = {"base": ["plain", "compiled"], "big": ["plain", "compiled"], "calculator": ["plain", "captured", "compiled"]}
 WANTED = {"base": 1_100_000, "big": 550_000, "calculator": 110_000}
 
 
@@ -93,28 +96,22 @@ def speed(name: str, path: str, made: list[Batch], seconds: float) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=list(SIZES))
-    parser.add_argument("--paths", nargs="*", default=["plain", "packed", "compiled", "captured"])
+    parser.add_argument("--paths", nargs="*", default=[], help="plain, packed, captured, compiled")
     parser.add_argument("--seconds", type=float, default=5)
     given = parser.parse_args()
     torch.set_float32_matmul_precision("high")
-    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}))
-    for name in given.only:
-        made = batches(name, 8)
-        for path in given.paths:
-            if path == ("compiled" if name == "calculator" else "captured"):
-                continue
-            try:
-                if path != "plain":
-                    print(json.dumps(equal(name, path, made)), flush=True)
-                print(json.dumps(speed(name, path, made, given.seconds)), flush=True)
-            except Exception as error:  # the next path may work
-                print(
-                    json.dumps({"failed": name, "path": path, "error": f"{type(error).__name__}: {str(error)[:600]}"}), flush=True
-                )
-                import traceback
-
-                traceback.print_exc()
-            torch.cuda.empty_cache()
+    asked = [(name, path) for name in given.only for path in given.paths or PATHS[name]]
+    if len(asked) > 1:  # a process each: what one compiles is not in the next one's way
+        print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}))
+        for name, path in asked:
+            words = [sys.executable, __file__, "--only", name, "--paths", path, "--seconds", str(given.seconds)]
+            subprocess.run(words, check=False)
+        return
+    name, path = asked[0]
+    made = batches(name, 8)
+    if path != "plain":
+        print(json.dumps(equal(name, path, made)), flush=True)
+    print(json.dumps(speed(name, path, made, given.seconds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,9 @@
-"""What a run tells about itself: samples.txt and README.md (a model card)."""
+"""What a run tells about itself: README.md (a model card)."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from regard import storage
-from regard.data.pairs import Pair
 from regard.run import Run
-from regard.translator import Result
-
-
-def write_samples(run: Run, pairs: Sequence[Pair], results: Sequence[Result]) -> None:
-    """Some dev sentences, their references and the model's answers, one under the other."""
-    blocks = [
-        "\n".join([f"source     {pair.source}", *(f"reference  {t}" for t in pair.targets), f"answer     {result.text}"])
-        for pair, result in zip(pairs, results, strict=True)
-    ]
-    storage.write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
 
 
 def write_card(run: Run) -> None:
@@ -27,25 +15,15 @@ def write_card(run: Run) -> None:
     model = ", ".join(f"{k} {getattr(c.model, k)}" for k in ("kind", "width", "encoder_layers", "decoder_layers"))
     data = Path(c.data.path).name or "pairs from Python"
     lines = [
-        f"# {run.path.name}",
-        "",
-        f"A text-to-text model, trained with Regard {m['regard']} (torch {m['torch']}).",
-        "",
-        "| | |",
-        "|---|---|",
+        f"# {run.path.name}\n",
+        f"A text-to-text model, trained with Regard {m['regard']} (torch {m['torch']}).\n",
+        "| | |\n|---|---|",
         f"| data | {data}: {m['pairs']:,} pairs, {m['duplicates']:,} repeated, {m['leaks']:,} dev sources in training |",
         f"| tokens | {c.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} target |",
         f"| model | {model}; {m['parameters']:,} parameters |",
         f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}) |",
-        f"| search | beam {c.search.width}, length penalty {c.search.length_penalty} |",
-        "",
-        "Use it:",
-        "",
-        "```",
-        f'regard translate {run.path.name} "a text"',
-        f"regard evaluate {run.path.name}",
-        "```",
-        "",
+        f"| search | beam {c.search.width}, length penalty {c.search.length_penalty} |\n",
+        f'Use it:\n\n```\nregard translate {run.path.name} "a text"\nregard evaluate {run.path.name}\n```\n',
         "It knows what its training data knew and nothing else; `samples.txt` shows answers to unseen sources.",
     ]
     storage.write_text(run.path / "README.md", "\n".join(lines) + "\n")

@@ -1,20 +1,23 @@
 """The command line: parse, call a recipe, print. Whatever is slow to import is imported where it is used."""
 
-from __future__ import annotations
-
+import difflib
+import inspect
 import json
 import os
+import select
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import regard
+from regard.config import build, merge, parse_overrides
 from regard.errors import UserError
-
-if TYPE_CHECKING:
-    from regard.translator import Result
+from regard.presets import presets as all_presets
 
 app = typer.Typer(
     help="Train your own text-to-text model from a file of pairs, look inside it, and use it.",
@@ -29,6 +32,8 @@ TEXTS = {"ignore_unknown_options": True}  # a text may begin with a dash: -940-8
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that `regard train` wrote.")]
 Sets = Annotated[list[str] | None, typer.Argument(metavar="[section.name=value]...", help="Settings, such as train.steps=1000.")]
 Out = Annotated[Path | None, typer.Option(help="Where to write it.")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam width. Default: the run's search.width.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 
 def main() -> None:
@@ -37,20 +42,14 @@ def main() -> None:
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
         sys.exit(app(standalone_mode=False))
-    except UserError as error:
-        if debug:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.code)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes nowhere
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    except Exception as error:  # typer's own: an unknown option, a missing argument
-        if debug or not hasattr(error, "format_message"):
+    except Exception as error:
+        typers_own = getattr(error, "format_message", None)  # an unknown option, a missing argument
+        if debug or not (typers_own or isinstance(error, UserError)):
             raise
-        print(f"error: {error.format_message()}", file=sys.stderr)
-        sys.exit(2)
+        print(f"error: {typers_own() if typers_own else error}", file=sys.stderr)
+        sys.exit(getattr(error, "code", 2))
 
 
 @app.command()
@@ -72,12 +71,9 @@ def train(
     start_from: Annotated[Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")] = None,
 ) -> None:
     """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
-    from regard.config import parse_overrides
-    from regard.recipes import train as run_train
-
     sets = parse_overrides(settings or [])
     given: dict[str, Any] = {"preset": preset, "config": config, "out": out, "resume": resume, "start_from": start_from, **sets}
-    run = _stopping(lambda: run_train(data, **given))
+    run = _stopping(lambda: regard.train(data, **given))
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         print(f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}')
 
@@ -99,7 +95,7 @@ def translate(
     text: Annotated[list[str] | None, typer.Argument(help="Texts; none: lines of --input or of standard input.")] = None,
     input: Annotated[Path | None, typer.Option(help="A file, one text a line.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the answers here, not to standard output.")] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. Default: the run's search.width.")] = None,
+    beam: Beam = None,
     nbest: Annotated[int, typer.Option(min=1, help="Answers per text.")] = 1,
     sample: Annotated[bool, typer.Option("--sample", help="Draw the answer at random.")] = False,
     temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
@@ -112,45 +108,38 @@ def translate(
 ) -> None:
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
     _refuse_options(text or [], translate)
-    from regard.translator import Sampling, load
+    from regard.translator import Sampling
 
-    translator = load(run, beam=beam)
+    translator, warned = regard.load(run, beam=beam), 0
     sampling = Sampling(temperature, top_k, top_p, seed) if sample else None
-    sink = output.open("w", encoding="utf-8") if output else sys.stdout
-    warned = 0
     try:
-        for burst in [text] if text else _bursts(input):
-            for result in translator.translate(burst, n_best=nbest, prefix=prefix, sampling=sampling):
-                print(_line(result, as_json, nbest), file=sink)
-                for warning in [] if as_json or warned >= 5 else result.warnings:
-                    print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
-                warned += bool(result.warnings)
-                if attention is not None:
-                    _attention_page(result, attention)
-                    attention = None
-            sink.flush()
+        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
+            for burst in [text] if text else _bursts(input):
+                for result in translator.translate(burst, n_best=nbest, prefix=prefix, sampling=sampling):
+                    print(_line(result, as_json, nbest), file=sink)
+                    for warning in [] if as_json or warned >= 5 else result.warnings:
+                        print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
+                    warned += bool(result.warnings)
+                    if attention is not None:
+                        result.write_page(attention)
+                        attention = None
+                sink.flush()
     except BrokenPipeError:  # the reader, such as `head`, has seen enough; typer would make it exit code 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if output:
-        sink.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes nowhere
     if warned > 5 and not as_json:
         print(f"warning: {warned - 5:,} more texts like these; --json tells each", file=sys.stderr)
 
 
-def _line(result: Result, as_json: bool, nbest: int) -> str:
+def _line(result: Any, as_json: bool, nbest: int) -> str:
     if as_json:
-        fields: dict[str, Any] = {name: getattr(result, name) for name in ("source", "text", "score", "tokens", "logprobs")}
-        fields["alternatives"] = [{"text": a.text, "score": a.score} for a in result.alternatives]
-        return json.dumps({**fields, "warnings": result.warnings}, ensure_ascii=False)
-    answers = [(result.text, result.score), *((a.text, a.score) for a in result.alternatives)]
-    return "\n".join(text if nbest == 1 else f"{score:.4f}\t{text}" for text, score in answers)
+        names = ("source", "text", "score", "tokens", "logprobs", "alternatives", "warnings")
+        return json.dumps({name: getattr(result, name) for name in names}, ensure_ascii=False, default=asdict)
+    answers = [result, *result.alternatives]
+    return "\n".join(a.text if nbest == 1 else f"{a.score:.4f}\t{a.text}" for a in answers)
 
 
 def _refuse_options(texts: Iterable[str], command: Any) -> None:
     """`--beem 3` is a slip, not a text to translate."""
-    import difflib
-    import inspect
-
     for word in texts:
         if word.startswith("--") and word[2:3].isalpha():
             near = difflib.get_close_matches(word[2:], [n.replace("_", "-") for n in inspect.signature(command).parameters], n=1)
@@ -160,22 +149,18 @@ def _refuse_options(texts: Iterable[str], command: Any) -> None:
 
 def _bursts(path: Path | None) -> Iterator[list[str]]:
     """Lines as they come: up to 512 together, but none waits more than 20 ms for the next."""
-    import select
-
     if path is not None and not path.is_file():
         raise UserError(f"{path}: no such file")
     with path.open("rb", buffering=0) if path else open(0, "rb", buffering=0, closefd=False) as stream:
-        rest, ended = b"", False
-        while not ended:
+        rest, block = b"", b"\n"
+        while block:
             burst: list[str] = []
-            while len(burst) < 512 and (not burst or path or select.select([stream], [], [], 0.02)[0]):
-                if not (block := stream.read(1 << 16)):
-                    ended = True
-                    break
+            while block and len(burst) < 512 and (not burst or path or select.select([stream], [], [], 0.02)[0]):
+                block = stream.read(1 << 16)
                 *whole, rest = (rest + block).split(b"\n")
+                if not block and rest:  # the last line may lack its end
+                    whole = [rest]
                 burst += (line.decode("utf-8", "replace").rstrip("\r") for line in whole)
-            if ended and rest:
-                burst.append(rest.decode("utf-8", "replace").rstrip("\r"))
             if burst:
                 yield burst
 
@@ -185,17 +170,15 @@ def evaluate(
     run: RunFolder,
     data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
     split: Annotated[str, typer.Option(help="train, dev, test, or long for some tasks.")] = "test",
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. Default: the run's search.width.")] = None,
+    beam: Beam = None,
     against: Annotated[Path | None, typer.Option(help="A second run to compare with, by paired bootstrap.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
-    from regard.recipes import evaluate as run_evaluate
-
-    found = run_evaluate(run, data, split=split, beam=beam, against=against)
+    found = regard.evaluate(run, data, split=split, beam=beam, against=against)
     c = found.comparison
     if as_json:
-        extra = {"against": {k: getattr(c, k) for k in ("a", "b", "difference", "low", "high", "p")}} if c else {}
+        extra = {"against": c._asdict()} if c else {}
         print(json.dumps({**found.report.as_dict(), **extra}, ensure_ascii=False))
         return
     _table(["score", "value", "meaning"], found.report.rows())
@@ -219,10 +202,8 @@ def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> None:
 def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = None) -> None:
     """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out curves.svg`"""
     from regard.pictures.curves import curves
-    from regard.run import Run
 
-    opened = [Run.open(path) for path in runs]
-    curves({run.path.name: run.records() for run in opened}, path := out or Path("curves.png"))
+    curves({run.path.name: run.records() for run in map(regard.Run.open, runs)}, path := out or Path("curves.png"))
     print(path)
 
 
@@ -238,28 +219,20 @@ def show_attention(
     """Where the model looks.  Example: `regard show attention runs/demo "he's calm ."`"""
     _refuse_options([text], show_attention)
     from regard.pictures.heatmaps import head_grid, heatmap
-    from regard.translator import load
 
-    result = next(load(run).translate([text]))
+    result = next(regard.load(run).translate([text]))
     record = result.attention
     if "cross" not in record.blocks:
         raise UserError(f"{run}: this model has no attention to show (model.attention=none)")
     cross, title = record.blocks["cross"], f"{text} → {result.text}"
     for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
         if path.suffix == ".html":
-            _attention_page(result, path)
+            result.write_page(path)
         elif heads:
             head_grid(cross, record.target, record.source, title=title, out=path)
         else:
             heatmap(cross[-1].mean(0), record.target, record.source, title=title, out=path)
         print(path)
-
-
-def _attention_page(result: Result, path: Path) -> None:
-    from regard.pictures.page import write_page
-
-    record = result.attention
-    write_page(path, record.source, record.target, record.blocks, text_in=result.source, text_out=result.text)
 
 
 @show.command("positions")
@@ -278,9 +251,8 @@ def show_positions(
     table = sinusoids(torch.arange(length), width)
     if name != "sinusoidal":
         from regard.models.transformer import TransformerEncoder
-        from regard.run import Run
 
-        encoder = Run.open(name).model().encoder
+        encoder = regard.Run.open(name).model().encoder
         if not isinstance(encoder, TransformerEncoder) or type(encoder.position) is Position:
             raise UserError(f"{name}: its positions are not a table that is added to the embeddings")
         table = encoder.position.embed(torch.zeros(length, encoder.position.width), torch.arange(length)).detach()
@@ -291,8 +263,6 @@ def show_positions(
 @data.command("list")
 def data_list() -> None:
     """Tasks that are made on the spot, and corpora found below $REGARD_DATA."""
-    import os
-
     from regard.data.tasks import TASKS
 
     rows = [(task.name, task.summary, " ".join(f"{k}={v}" for k, v in task.options.items())) for task in TASKS.values()]
@@ -324,7 +294,6 @@ def data_generate(
 @data.command("inspect")
 def data_inspect(data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None) -> None:
     """What is in some data, what would be skipped, and what `train` would choose.  Example: `regard data inspect pairs.tsv`"""
-    from regard.config import build, merge, parse_overrides
     from regard.data.splits import leaks
     from regard.planning import choose, survey
     from regard.preparing import open_splits
@@ -347,10 +316,8 @@ def data_inspect(data: Annotated[str, typer.Argument(metavar="DATA")], settings:
 
 
 @app.command()
-def doctor(run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def doctor(run: RunFolder, as_json: AsJson = False) -> None:
     """Prove that a run is sound.  Example: `regard doctor runs/demo`"""
-    from dataclasses import asdict
-
     from regard.doctor import doctor as run_doctor
 
     rows = run_doctor(run)
@@ -367,10 +334,4 @@ def doctor(run: RunFolder, as_json: Annotated[bool, typer.Option("--json", help=
 @app.command()
 def presets() -> None:
     """Measured configurations, and what was measured."""
-    from regard.presets import presets as all_presets
-
     _table(["preset", "what it is and what it reached"], all_presets().items())
-
-
-if __name__ == "__main__":
-    main()

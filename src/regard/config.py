@@ -5,12 +5,10 @@ import dataclasses
 import difflib
 import math
 import tomllib
-import types
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError
 
@@ -187,13 +185,7 @@ AT_LEAST_ONE = {
     *("data.max_length", "data.batch_tokens", "text.size", "search.width", "search.batch_tokens", "model.relative_clip"),
 }
 MODELS: dict[str, type[TransformerConfig] | type[RNNConfig]] = {"transformer": TransformerConfig, "rnn": RNNConfig}
-SECTIONS: dict[str, type[Any]] = {
-    "data": DataConfig,
-    "text": TextConfig,
-    "model": TransformerConfig,
-    "train": TrainConfig,
-    "search": SearchConfig,
-}
+SECTIONS: dict[str, Any] = {section.name: section.default_factory for section in dataclasses.fields(Config)}
 
 
 def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -208,20 +200,14 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
             if kind not in MODELS:
                 raise UserError(f"model.kind={kind}: choose transformer or rnn")
             cls = MODELS[kind]
-        hints = typing.get_type_hints(cls)
-        for name in values:
-            if name not in hints:
-                raise UserError(_unknown(section, name, cls, hints))
+        hints = get_type_hints(cls)
+        for name in (name for name in values if name not in hints):
+            for other in MODELS if section == "model" else ():
+                if name in get_type_hints(MODELS[other]):
+                    raise UserError(f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)")
+            raise UserError(f"no setting {section}.{name}{_nearest(name, hints, section + '.')}")
         parts[section] = cls(**{n: _checked(v, hints[n], f"{section}.{n}") for n, v in values.items()})
     return Config(**parts)
-
-
-def _unknown(section: str, name: str, cls: type[Any], hints: Mapping[str, Any]) -> str:
-    for other in MODELS.values() if section == "model" else ():
-        if other is not cls and name in typing.get_type_hints(other):
-            kinds = {v: k for k, v in MODELS.items()}
-            return f"no setting model.{name} for model.kind={kinds[cls]} (model.kind={kinds[other]} has it)"
-    return f"no setting {section}.{name}{_nearest(name, hints, section + '.')}"
 
 
 def _nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -245,19 +231,18 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
         if value in get_args(hint) or own_part:
             return value
         raise UserError(f"{name}={value}: choose {', '.join(map(str, get_args(hint)))}")
-    if origin in (Union, types.UnionType):
-        return value
     if origin is tuple and isinstance(value, list | tuple) and len(value) == len(get_args(hint)):
         return tuple(_checked(v, h, name) for v, h in zip(value, get_args(hint), strict=True))
     if origin is dict and isinstance(value, Mapping):
         return dict(value)
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if hint is int and isinstance(value, float) and value.is_integer():
+    if isinstance(value, bool):
+        if hint is bool:
+            return value
+    elif hint in (float, str) and isinstance(value, int | float):
+        return hint(value)
+    elif hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+    elif hint in (int, str) and isinstance(value, hint):
         return value
     wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))
     raise UserError(f"{name}={value}: must be {wanted}")
@@ -270,7 +255,7 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
         for section, values in layer.items():
             below = merged.setdefault(section, {})
             if section == "model" and "kind" in values and values["kind"] != below.get("kind", "transformer"):
-                known = typing.get_type_hints(MODELS.get(values["kind"], TransformerConfig))
+                known = get_type_hints(MODELS.get(values["kind"], TransformerConfig))
                 for name in [n for n in below if n not in known or n == "kind"]:
                     del below[name]
             for asked, other in (("steps", "epochs"), ("batch_tokens", "batch_sentences")):
@@ -309,9 +294,8 @@ def read_toml(path: Path) -> Settings:
         raise UserError(f"{path}: not a TOML file: {error}") from None
     for section, values in loaded.items():
         if not isinstance(values, dict):
-            raise UserError(
-                f"{path}: {section} stands outside a section; put it under [data], [text], [model], [train] or [search]"
-            )
+            advice = "put it under [data], [text], [model], [train] or [search]"
+            raise UserError(f"{path}: {section} stands outside a section; {advice}")
     return loaded
 
 

@@ -1,28 +1,21 @@
 """Two minutes: train a small translator on built-in sentences, look at it, and say what to try next."""
 
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
-from regard.pictures.page import write_page
-from regard.recipes import evaluate, train
+from regard.recipes import evaluate, next_folder, train
 from regard.reporter import Reporter
 from regard.translator import load
 
 COURSE = ["go .", "i lost .", "he's calm .", "i'm home ."]
 
 
-def demo(out: Path | None = None, reporter: Reporter | None = None, **overrides: Any) -> Path:
+def demo(out: Path | None = None) -> Path:
     """Train, translate, score, draw. Returns the run's folder."""
-    reporter = reporter or Reporter()
+    reporter = Reporter()
     reporter.say("Training English → French on sentences that a small built-in grammar makes up.\n")
-    folder = out or Path("runs/demo")
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = Path(f"{out or 'runs/demo'}-{number}")
-    run = train("phrases", preset="demo", out=folder, reporter=reporter, **overrides)
+    run = train("phrases", preset="demo", out=next_folder(out or Path("runs/demo")), reporter=reporter)
     found = evaluate(run)
     translator = load(run)
     table = Table("English", "French, by the model", "reference", title="\nSentences it has never seen", title_justify="left")
@@ -30,18 +23,13 @@ def demo(out: Path | None = None, reporter: Reporter | None = None, **overrides:
         table.add_row(pair.source, answer, "✓ the same" if answer in pair.targets else pair.targets[0])
     for result in translator.translate(COURSE):
         table.add_row(result.source, result.text, "(seen in training)")
-    if not reporter.quiet:
-        reporter.console.print(table)
+    reporter.console.print(table)
     reporter.say(
         f"\nBLEU {found.report.bleu:.1f} on {found.report.examples:,} sentences whose combination of noun, verb and"
         f" construction was never trained on; {found.report.exact_match:.0%} of them are exactly right."
     )
-    longest = max(zip(found.pairs[:50], found.answers[:50], strict=True), key=lambda both: len(both[0].source))[0].source
-    result = next(translator.translate([longest]))
-    record = result.attention
-    page = write_page(
-        run.path / "attention.html", record.source, record.target, record.blocks, text_in=longest, text_out=result.text
-    )
+    longest = max((pair.source for pair in found.pairs[:50]), key=len)
+    page = next(translator.translate([longest])).write_page(run.path / "attention.html")
     reporter.say(f"Learning curve: {run.path / 'curves.png'}\nAttention, open in a browser: {page}\n\nTry next:")
     reporter.say(f'  regard translate {run.path} "{found.pairs[0].source}"')
     reporter.say(f'  regard show attention {run.path} "{longest}"')

@@ -15,17 +15,16 @@ import torch
 from safetensors.torch import save as tensors_to_bytes
 
 from regard import storage
-from regard.data.batches import Batches
 from regard.data.corpus import Corpus, encode
 from regard.data.pairs import Skipped
 from regard.errors import UserError
 from regard.fitting import make_trainer
+from regard.models.seq2seq import TENSORS
 from regard.preparing import open_splits
 from regard.run import Run, get_weights
 from regard.training.checkpoint import load_checkpoint, save_checkpoint
 from regard.training.optimizer import optimizer_tensors
 from regard.training.parallel import World
-from regard.training.paths import TENSORS
 from regard.training.trainer import Trainer, Trouble
 
 CLOCK = ("seconds", "tokens_per_second", "examples_per_second")
@@ -41,24 +40,16 @@ class Row:
     advice: str = ""
 
 
-@dataclass(frozen=True)
-class Proof:
-    """find(path) gives what it found, or raises UserError with what is wrong. It is tried only if all it needs held."""
-
-    name: str
-    find: Callable[[Path], str]
-    advice: str
-    needs: tuple[str, ...]
+Find = Callable[[Path], str]
+"""Gives what it found, or raises UserError with what is wrong."""
+PROOFS: dict[str, tuple[str, Find, str, tuple[str, ...]]] = {}
 
 
-PROOFS: dict[str, Proof] = {}
+def proof(name: str, advice: str, *needs: str) -> Callable[[Find], Find]:
+    """Makes a function one of the proofs; `needs` are names of functions above it: it is tried only if all of them held."""
 
-
-def proof(name: str, advice: str, *needs: str) -> Callable[[Callable[[Path], str]], Callable[[Path], str]]:
-    """Makes a function one of the proofs; `needs` are names of functions above it."""
-
-    def keep(find: Callable[[Path], str]) -> Callable[[Path], str]:
-        PROOFS[find.__name__] = Proof(name, find, advice, needs)
+    def keep(find: Find) -> Find:
+        PROOFS[find.__name__] = name, find, advice, needs
         return find
 
     return keep
@@ -70,16 +61,15 @@ def doctor(path: str | Path) -> list[Row]:
     if not (path / storage.MANIFEST).exists():
         Run.open(path)  # says why it is no run
     rows: dict[str, Row] = {}
-    for key, each in PROOFS.items():
-        lacking = [PROOFS[need].name for need in each.needs if not rows[need].passed]
-        if lacking:
-            rows[key] = Row(each.name, None, f"not looked at: it needs “{lacking[0]}”")
+    for key, (name, find, advice, needs) in PROOFS.items():
+        if lacking := [rows[need].name for need in needs if not rows[need].passed]:
+            rows[key] = Row(name, None, f"not looked at: it needs “{lacking[0]}”")
             continue
         try:
-            rows[key] = Row(each.name, True, each.find(path))
+            rows[key] = Row(name, True, find(path))
         except Exception as error:  # whatever went wrong is what was found
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            rows[key] = Row(each.name, False, f"{kind}{error}", each.advice)
+            rows[key] = Row(name, False, f"{kind}{error}", advice)
     return list(rows.values())
 
 
@@ -127,13 +117,11 @@ def data(path: Path) -> str:
 def _digest(corpus: Corpus, at_once: int = 2_000) -> str:
     """As `encode` computes it if it leaves no pair out."""
     digest, size = hashlib.sha256(corpus.about["dtype"].encode()), np.dtype(corpus.about["dtype"]).itemsize
-    with (corpus.path / "ids.bin").open("rb") as ids, (corpus.path / "lengths.bin").open("rb") as lengths:
+    with (corpus.path / "ids.bin").open("rb") as ids:
         for start in range(0, len(corpus), at_once):
-            here = slice(start, start + at_once)
-            rows = len(corpus.source_lengths[here])
-            count = int(corpus.source_lengths[here].sum() + corpus.target_lengths[here].sum()) + rows
-            digest.update(ids.read(count * size))
-            digest.update(lengths.read(8 * rows))
+            lengths = np.stack([side[start : start + at_once] for side in (corpus.source_lengths, corpus.target_lengths)], 1)
+            digest.update(ids.read(size * int(lengths.sum() + len(lengths))))
+            digest.update(lengths.tobytes())
     return digest.hexdigest()
 
 
@@ -221,10 +209,9 @@ def _on_cpu(run: Run) -> Run:
     return run
 
 
-def _batches(path: Path) -> Batches:
-    """The run's own, as its trainer has them."""
-    batches: Any = make_trainer(_on_cpu(Run.open(path)), None, World()).batches
-    return batches
+def _batches(path: Path) -> Any:
+    """The run's own Batches, as its trainer has them."""
+    return make_trainer(_on_cpu(Run.open(path)), None, World()).batches
 
 
 def _trainer(run: Run) -> Trainer:

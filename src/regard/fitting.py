@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.card import write_card, write_samples
+from regard import storage
+from regard.card import write_card
 from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
@@ -19,15 +20,15 @@ from regard.data.splits import grouped
 from regard.errors import Failed, UserError
 from regard.models import Seq2Seq
 from regard.pictures.curves import curves
-from regard.preparing import Parts, pick_device
+from regard.preparing import pick_device
 from regard.reporter import Reporter
-from regard.run import Run, set_weights
+from regard.run import Parts, Run, get_weights, set_weights
 from regard.scoring import bleu, exact_match
-from regard.training.checkpoint import average_checkpoints, load_checkpoint, point_best, save_checkpoint, save_weights
+from regard.training.checkpoint import average_checkpoints, load_checkpoint, save_average, save_checkpoint
 from regard.training.forecast import forecast
 from regard.training.parallel import World
 from regard.training.paths import Ahead, compile_blocks
-from regard.training.trainer import Trainer, Trouble
+from regard.training.trainer import Progress, Trainer, Trouble
 from regard.translator import Translator, load
 
 
@@ -88,8 +89,9 @@ def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked:
                 reporter.warn(f"{error.filename or run.path}: {error.strerror}: the log has gaps; training goes on")
             lost = True
 
-    def clock(seconds: float) -> str:  # where time, not steps, ends the training
-        return f"  {seconds / 60:.1f} of {trainer.c.minutes:g} minutes" if trainer.c.minutes else ""
+    def tick(progress: Progress) -> None:  # also the clock, where time and not steps ends the training
+        clock = f"  {progress.seconds / 60:.1f} of {trainer.c.minutes:g} minutes" if trainer.c.minutes else ""
+        bar(progress.step, "  ".join(filter(None, notes.values())) + clock)
 
     def save() -> None:
         nonlocal saved
@@ -110,13 +112,7 @@ def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked:
     with reporter.bar(trainer.steps, p.step) as bar:
         while True:
             try:
-                trainer.fit(
-                    validate=validate,
-                    save=save,
-                    log=log,
-                    tick=lambda progress: bar(progress.step, "  ".join(filter(None, notes.values())) + clock(progress.seconds)),
-                    stop=lambda: bool(asked),
-                )
+                trainer.fit(validate=validate, save=save, log=log, tick=tick, stop=lambda: bool(asked))
                 break
             except Trouble:
                 _go_back(run, trainer, reporter)
@@ -148,17 +144,13 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != c.data.digest:
         raise UserError(f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)")
-    sentences = c.data.batch_sentences or None
-    tokens = None if sentences else c.data.batch_tokens
-    batches = Batches(corpus, seed=c.train.seed, sentences=sentences, tokens=tokens, vary=_varied(run, world))
-    steps = c.train.steps
-    if c.train.epochs:
-        steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate))
+    size = {"sentences": c.data.batch_sentences} if c.data.batch_sentences else {"tokens": c.data.batch_tokens}
+    batches = Batches(corpus, **size, seed=c.train.seed, vary=_varied(run, world))
+    steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate)) if c.train.epochs else c.train.steps
     torch.manual_seed(c.train.seed)
     model = run.new_model(parts)
     if c.train.start_from:
-        old = Run.open(c.train.start_from)
-        set_weights(model, dict(old.model(parts=parts).named_parameters()), c.train.start_from)
+        set_weights(model, get_weights(Run.open(c.train.start_from).model(parts=parts)), c.train.start_from)
     if c.train.path == "compiled":
         compile_blocks(model)
     feed = world.share(batches)
@@ -183,8 +175,7 @@ def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[st
     """A look at the dev data: loss and accuracy of every token, and for train.metric=exact_match or bleu decoded answers."""
     if not (run.path / "data" / "dev").exists():
         return None
-    corpus = Corpus.open(run.path / "data" / "dev")
-    pairs = _texts(run, corpus, 500)
+    corpus, pairs = Corpus.open(run.path / "data" / "dev"), _texts(run, 500)
 
     def validate(model: Seq2Seq) -> Mapping[str, float]:
         found = mean_loss(model, corpus, run.config.data.batch_tokens, device)
@@ -198,8 +189,9 @@ def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[st
     return validate
 
 
-def _texts(run: Run, corpus: Corpus, count: int) -> list[Pair]:
-    """The first pairs of an encoded corpus, as text again."""
+def _texts(run: Run, count: int) -> list[Pair]:
+    """The first dev pairs, as text again."""
+    corpus = Corpus.open(run.path / "data" / "dev")
     rows = (corpus[i] for i in range(min(count, len(corpus))))
     return grouped(Pair(run.source.decode(s), (run.target.decode(t),), i) for i, (s, t) in enumerate(rows, 1))
 
@@ -223,17 +215,18 @@ def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, part
     found = validate(model.to(trainer.device).eval())
     run.log("average", step=trainer.progress.step, **found)
     if trainer.better(found):
-        save_weights(run, "averaged", weights)
-        point_best(run, "averaged")
+        save_average(run, weights)
         reporter.say(f"the average of the last {trainer.c.average} checkpoints is better: dev loss {found['loss']:.4f}")
 
 
 def _finish(run: Run, device: torch.device) -> None:
-    """Samples and card."""
+    """samples.txt (some dev sentences, their references and the model's answers, one under the other) and the card."""
     if (run.path / "data" / "dev").exists():
-        pairs = _texts(run, Corpus.open(run.path / "data" / "dev"), 20)
-        translator = load(run, device=str(device))
-        write_samples(run, pairs, list(translator.translate(p.source for p in pairs)))
+        pairs, blocks = _texts(run, 20), []
+        for pair, result in zip(pairs, load(run, device=str(device)).translate(p.source for p in pairs), strict=True):
+            lines = [f"source     {pair.source}", *(f"reference  {t}" for t in pair.targets), f"answer     {result.text}"]
+            blocks.append("\n".join(lines))
+        storage.write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
     write_card(run)
 
 

@@ -1,11 +1,11 @@
 """Data -> a run that is ready to train: settings decided, tokenizers learned, pairs encoded."""
 
-import dataclasses
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,16 @@ def prepare(
         for line in [*splits.skipped.lines(), *long.lines(), *splits.notes]:
             reporter.warn(line)
         found = leaks(splits)
+        if found.dev or found.near_dev:
+            more = f", {found.near_dev:,} more but for case and punctuation" if found.near_dev else ""
+            reporter.warn(f"{found.dev:,} of the dev sources also stand in the training data{more}: dev scores flatter")
+        count = sum(p.numel() for p in build_model(c.model, source.size, target.size, parts).parameters())
+        lengths = float(corpus.source_lengths.mean() + corpus.target_lengths.mean())
+        examples = c.train.epochs * len(corpus) or c.train.steps * (c.data.batch_sentences or c.data.batch_tokens / lengths * 2)
+        path = choose_path(c, pick_device(c.train.device), count, examples * lengths)
+        c = replace(c, train=replace(c.train, path=path), data=replace(c.data, digest=corpus.digest))
+        tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
+        reporter.say(f"{len(corpus):,} training pairs, {tokens}, {count:,} parameters")
         facts = {
             "pairs": len(corpus),
             "longest_source": int(corpus.source_lengths.max()),
@@ -85,19 +95,8 @@ def prepare(
             "leaks": found.dev,
             "skipped": len(splits.skipped) + len(long),
             "languages": {"source": c.data.source, "target": c.data.target},
+            "parameters": count,
         }
-        if found.dev or found.near_dev:
-            more = f", {found.near_dev:,} more but for case and punctuation" if found.near_dev else ""
-            reporter.warn(f"{found.dev:,} of the dev sources also stand in the training data{more}: dev scores flatter")
-        count = sum(p.numel() for p in build_model(c.model, source.size, target.size, parts).parameters())
-        facts["parameters"] = count
-        lengths = float(corpus.source_lengths.mean() + corpus.target_lengths.mean())
-        examples = c.train.epochs * len(corpus) or c.train.steps * (c.data.batch_sentences or c.data.batch_tokens / lengths * 2)
-        path = choose_path(c, pick_device(c.train.device), count, examples * lengths)
-        c = dataclasses.replace(c, train=dataclasses.replace(c.train, path=path))
-        c = dataclasses.replace(c, data=dataclasses.replace(c.data, digest=corpus.digest))
-        tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
-        reporter.say(f"{len(corpus):,} training pairs, {tokens}, {facts['parameters']:,} parameters")
         return Run.create(folder, c, source, target, facts, aside)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -114,7 +113,7 @@ def _decide(c: Config) -> Config:
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     threads = c.train.threads or torch.get_num_threads()
-    return dataclasses.replace(c, train=dataclasses.replace(c.train, precision=precision, threads=threads))
+    return replace(c, train=replace(c.train, precision=precision, threads=threads))
 
 
 def _cpu_has_bf16() -> bool:
@@ -137,9 +136,9 @@ def _tokenizers(c: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
     target_kind = kind if c.text.target_tokenizer == "same" else c.text.target_tokenizer
     if c.text.dropout and {kind, target_kind} != {"bpe"}:
         raise UserError(f"text.dropout={c.text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for both sides, or 0")
-    sources = (pair.source for pair in splits.train)
-    targets = (text for pair in splits.train for text in pair.targets)
     if c.text.share and kind == target_kind:
         one = train_tokenizer(kind, (t for pair in splits.train for t in (pair.source, *pair.targets)), size=c.text.size)
         return one, one
+    sources = (pair.source for pair in splits.train)
+    targets = (text for pair in splits.train for text in pair.targets)
     return train_tokenizer(kind, sources, size=c.text.size), train_tokenizer(target_kind, targets, size=c.text.size)

@@ -16,14 +16,14 @@ from regard.data.pairs import Pair, Skipped
 from regard.data.splits import grouped, open_data
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
-from regard.preparing import Parts, open_splits, pick_device, prepare
+from regard.preparing import open_splits, pick_device, prepare
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
-from regard.run import Run
+from regard.run import Parts, Run
 from regard.scoring import Report, report
 from regard.scoring.significance import Comparison, paired_bootstrap
 from regard.training.parallel import World
-from regard.translator import Translator, load
+from regard.translator import load
 
 CHANGEABLE = {f"train.{n}" for n in ("steps", "epochs", "minutes", "patience", "log_every", "keep", "average", "tensorboard")}
 """What a resumed run may change; anything else would make it another run."""
@@ -52,25 +52,18 @@ def train(
     name = str(given["data"]["path"]) if isinstance(data, Config) else str(data) if isinstance(data, str | Path) else "pairs"
     pairs = None if isinstance(data, str | Path | Config) else data
     start = {"train": {"start_from": str(start_from)}} if start_from else {}
-    layers = [read_preset(preset)] if preset else []
-    layers += [settings.read_toml(Path(config))] if config else []
+    layers = [read_preset(preset) if preset else {}, settings.read_toml(Path(config)) if config else {}]
     given = settings.merge(given, *layers, {"data": {"path": name if pairs is None else ""}}, start, overrides)
     planned = not (preset or config or isinstance(data, Config))
-
-    def ready(folder: Path) -> tuple[Run, bool]:
-        """The run, and whether it goes on beyond its old end."""
-        if resume and folder.exists():
-            return _resumed(folder, overrides)
-        if folder.exists():
-            raise UserError(f"{folder} exists: --resume goes on with it, --out names another folder")
-        settings.build(given)  # a misspelt setting is told before anything is read
-        return prepare(folder, given, pairs, parts, planned=planned, reporter=reporter), False
-
-    folder = Path(out) if out else _default_out(name, resume)
+    folder = Path(out) if out else next_folder(Path("runs") / (Path(name).name.split(".")[0] or "pairs"), resume=resume)
     old = Run.open(folder).config.train.device if resume and folder.exists() else None
     with World.join(pick_device(old or str(given.get("train", {}).get("device", "auto")))) as world:
         if world.rank == 0:  # one prepares, the others wait and then open what it made
-            run, longer = ready(folder)
+            if folder.exists():
+                run, longer = _resumed(folder, overrides, resume)
+            else:
+                settings.build(given)  # a misspelt setting is told before anything is read
+                run, longer = prepare(folder, given, pairs, parts, planned=planned, reporter=reporter), False
             world.tell(f"{int(longer)} {run.path.resolve()}")
         else:
             word, _, path = world.tell("").partition(" ")
@@ -79,17 +72,19 @@ def train(
         return fit(run, parts=parts, reporter=voice, longer=longer, world=world)
 
 
-def _default_out(name: str, resume: bool) -> Path:
-    stem = Path(name).name.split(".")[0] or "pairs"
-    folder, number = Path("runs") / stem, 1
-    newest = folder
+def next_folder(first: Path, *, resume: bool = False) -> Path:
+    """The first that is free of first, first-2, first-3 …; resume: the last that is taken."""
+    folder, newest, number = first, first, 1
     while folder.exists():
         newest, number = folder, number + 1
-        folder = Path("runs") / f"{stem}-{number}"
+        folder = Path(f"{first}-{number}")
     return newest if resume else folder
 
 
-def _resumed(folder: Path, overrides: Settings | Mapping[str, Any]) -> tuple[Run, bool]:
+def _resumed(folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool) -> tuple[Run, bool]:
+    """A run that exists, and whether it goes on beyond its old end."""
+    if not resume:
+        raise UserError(f"{folder} exists: --resume goes on with it, --out names another folder")
     run = Run.open(folder)
     old = settings.to_settings(run.config)
     new = settings.to_settings(settings.build(settings.merge(old, overrides)))
@@ -123,27 +118,21 @@ def evaluate(
     """Judge a run on a split of its own data, or on `data` (a file: all of it); each source once, against all references."""
     run = run if isinstance(run, Run) else Run.open(run)
     pairs = grouped(_judged(run, data, split))
+    sources, references = [pair.source for pair in pairs], [pair.targets for pair in pairs]
     translator = load(run, beam=beam, device=device)
     began = time.monotonic()
-    results = list(translator.translate(pair.source for pair in pairs))
+    results = list(translator.translate(sources))
     seconds = time.monotonic() - began
-    answers, references = [result.text for result in results], [pair.targets for pair in pairs]
-    comparison = None
+    answers, comparison = [result.text for result in results], None
     if against is not None:
-        other = load(against, beam=beam, device=device).translate(pair.source for pair in pairs)
+        other = load(against, beam=beam, device=device).translate(sources)
         comparison = paired_bootstrap(answers, [result.text for result in other], references)
-    found = _teacher_forced(translator, pairs, run.config.data.batch_tokens)
-    made = report(
-        answers,
-        references,
-        [pair.source for pair in pairs],
-        loss=found["loss"],
-        tokens=int(found["tokens"]),
-        correct=round(found["accuracy"] * found["tokens"]),
-        seconds=seconds,
-        generated_tokens=sum(len(result.logprobs) for result in results),
-        tokenized=run.config.data.tokenized,
-    )
+    with tempfile.TemporaryDirectory() as folder:  # the references, each token given what came before
+        corpus = encode(pairs, run.source, run.target, Path(folder) / "pairs", max_length=10**9, skipped=Skipped())
+        found = mean_loss(translator.model, corpus, run.config.data.batch_tokens, translator.device)
+    read: dict[str, Any] = {"tokens": int(found["tokens"]), "correct": round(found["accuracy"] * found["tokens"])}
+    written: dict[str, Any] = {"seconds": seconds, "generated_tokens": sum(len(result.logprobs) for result in results)}
+    made = report(answers, references, sources, loss=found["loss"], **read, **written, tokenized=run.config.data.tokenized)
     return Evaluation(made, pairs, answers, comparison)
 
 
@@ -156,10 +145,3 @@ def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
     if Path(data).is_file():
         return open_data(str(data), source=c.source or None, target=c.target or None, dev=0, test=0).train
     return open_splits(dataclasses.replace(c, path=str(data), limit=0)).split(split)
-
-
-def _teacher_forced(translator: Translator, pairs: list[Pair], budget: int) -> dict[str, float]:
-    """Loss and accuracy of the references, each given what came before."""
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = encode(pairs, translator.source, translator.target, Path(folder) / "pairs", max_length=10**9, skipped=Skipped())
-        return mean_loss(translator.model, corpus, budget, translator.device)

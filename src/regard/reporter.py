@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 
 class Reporter:
     """Says things on one stream, standard error by default. `quiet` says only warnings."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
-        from rich.console import Console
-
         self.console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
         self.quiet = quiet
 
@@ -29,24 +30,18 @@ class Reporter:
         if self.quiet:
             yield lambda done, note: None
         elif self.console.is_terminal:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
             note = TextColumn("{task.fields[note]}")
             with Progress(BarColumn(24), MofNCompleteColumn(), note, TimeRemainingColumn(), console=self.console) as progress:
                 task = progress.add_task("", total=total, completed=start, note="")
                 yield lambda done, note: progress.update(task, completed=done, note=note)
         else:
-            yield self._lines(total, start)
+            began = last = time.monotonic()
 
-    def _lines(self, total: int, start: int) -> Callable[[int, str], None]:
-        """A line every ten seconds, and the last one."""
-        began = last = time.monotonic()
+            def line(done: int, note: str) -> None:  # every ten seconds, and the last one
+                nonlocal last
+                now = time.monotonic()
+                if now - last >= 10 or done >= total:
+                    last, left = now, (now - began) / max(1, done - start) * (total - done)
+                    self.say(f"{done}/{total}  {note}  {int(left // 60)}:{int(left % 60):02d} left")
 
-        def line(done: int, note: str) -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= 10 or done >= total:
-                last, left = now, (now - began) / max(1, done - start) * (total - done)
-                self.say(f"{done}/{total}  {note}  {int(left // 60)}:{int(left % 60):02d} left")
-
-        return line
+            yield line

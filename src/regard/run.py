@@ -1,15 +1,13 @@
 """A run is a folder: config, tokenizers, checkpoints, log. This file reads and writes it."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
@@ -25,6 +23,9 @@ from regard.storage import Corrupt
 from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
+Parts = Mapping[str, type[nn.Module]] | None
+"""The user's own classes for `score` or `position`."""
+
 
 class Run:
     """Open with `Run.open(path)`; made by training."""
@@ -38,15 +39,12 @@ class Run:
     @classmethod
     def create(
         cls, path: Path, config: Config, source: Tokenizer, target: Tokenizer, facts: Mapping[str, Any], aside: Path
-    ) -> Run:
+    ) -> Self:
         """Turn the prepared folder `aside` (which may hold the encoded data) into a run at `path`, in one rename."""
         tokenizers.save(aside / "tokenizer.json", source, target)
-        files = {
-            "config.toml": settings.to_toml(settings.to_settings(config)).encode(),
-            "tokenizer.json": (aside / "tokenizer.json").read_bytes(),
-        }
-        versions = {"regard": regard.__version__, "torch": str(torch.__version__)}
-        storage.write_files(aside, files, {**versions, **facts})
+        content = settings.to_toml(settings.to_settings(config)).encode()
+        files = {"config.toml": content, "tokenizer.json": (aside / "tokenizer.json").read_bytes()}
+        storage.write_files(aside, files, {"regard": regard.__version__, "torch": str(torch.__version__), **facts})
         (aside / "checkpoints").mkdir()
         for made in [*aside.rglob("*"), aside]:
             storage.sync(made)
@@ -55,19 +53,17 @@ class Run:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
+    def open(cls, path: str | Path) -> Self:
         """Read a run; a folder that is none, or was damaged, is told in one line."""
         path = Path(path)
         if not path.exists():
             raise UserError(f"{path}: no such run (a run is the folder that `regard train` writes)")
         if not (path / storage.MANIFEST).exists():
             raise UserError(f"{path}: not a run: it has no {storage.MANIFEST}")
-        files = storage.read_directory(path)
-        manifest = storage.read_manifest(path)
-        if missing := {"config.toml", "tokenizer.json"} - set(files):
+        if missing := {"config.toml", "tokenizer.json"} - set(storage.read_directory(path)):
             raise Corrupt(f"{path}: not a run: {', '.join(sorted(missing))} is missing")
         source, target = tokenizers.load(path / "tokenizer.json")
-        return cls(path, settings.load(path / "config.toml"), source, target, manifest)
+        return cls(path, settings.load(path / "config.toml"), source, target, storage.read_manifest(path))
 
     def change(self, config: Config) -> None:
         """Give the run another config. The manifest first allows both, so that no crash leaves a file it does not know."""
@@ -98,11 +94,11 @@ class Run:
             raise UserError(f"{self.path}: no checkpoint {name!r} (there are: {', '.join(self.checkpoints()) or 'none'})")
         return storage.read_directory(path)
 
-    def new_model(self, parts: Mapping[str, type[nn.Module]] | None = None) -> Seq2Seq:
+    def new_model(self, parts: Parts = None) -> Seq2Seq:
         """A model of this run's config, with fresh weights."""
         return build_model(self.config.model, self.source.size, self.target.size, parts)
 
-    def model(self, name: str = "best", parts: Mapping[str, type[nn.Module]] | None = None) -> Seq2Seq:
+    def model(self, name: str = "best", parts: Parts = None) -> Seq2Seq:
         """The trained model, ready to decode."""
         model = self.new_model(parts)
         name = self.best if name == "best" else name
@@ -118,18 +114,11 @@ class Run:
 
     def records(self) -> list[dict[str, Any]]:
         """Every whole record of the log; what a crash or a full disk cut short is left out."""
-        path = self.path / "log.jsonl"
-        if not path.exists():
-            return []
-        records = []
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and "kind" in record:
-                records.append(record)
-        return records
+        path, found = self.path / "log.jsonl", []
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else ():
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return [record for record in found if isinstance(record, dict) and "kind" in record]
 
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""
@@ -178,10 +167,7 @@ def spread(x: Tensor, like: Tensor) -> Tensor:
 
 def get_weights(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter once, on the CPU; tied ones under their first name."""
-    full = {
-        name: getattr(p, "full_tensor", p.detach)().detach() for name, p in model.named_parameters()
-    }  # spread over processes?
-    return {name: p.cpu().contiguous() for name, p in full.items()}
+    return {name: whole(p.detach()).cpu().contiguous() for name, p in model.named_parameters()}
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:

@@ -1,10 +1,8 @@
 """Text -> text: the thing a user loads."""
 
-from __future__ import annotations
-
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -13,13 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import SearchConfig
 from regard.data.batches import collate
 from regard.models import Seq2Seq
 from regard.nn import watch
-from regard.run import Run
+from regard.pictures.page import write_page
+from regard.run import Parts, Run
 from regard.search import Constraints, Hypothesis, beam, greedy, sample
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST, UNK
@@ -67,7 +66,7 @@ class Result:
     alternatives: list[Alternative] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list, repr=False)
-    translator: Translator | None = field(default=None, repr=False, compare=False)
+    translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -77,6 +76,11 @@ class Result:
         """Computed when first asked for, by reading the answer once more with eyes open."""
         assert self.translator is not None
         return self.translator.look(self.source, self.ids)
+
+    def write_page(self, path: Path) -> Path:
+        """One HTML file that shows the attention."""
+        seen = self.attention
+        return write_page(path, seen.source, seen.target, seen.blocks, text_in=self.source, text_out=self.text)
 
 
 class Translator:
@@ -141,54 +145,31 @@ class Translator:
         forced = self.target.encode(prefix) if prefix else []
         constraints = Constraints(prefix=[forced] * batch if forced else None, no_repeat=c.no_repeat)
         limit = [int(len(row) * c.limit_ratio) + c.limit_extra for row in sources]
-        shared: dict[str, Any] = {"batch": batch, "limit": limit, "minimum": c.minimum, "constraints": constraints}
-        shared |= {"suppress": self.suppress, "device": device}
+        rules: dict[str, Any] = {"batch": batch, "limit": limit, "minimum": c.minimum, "constraints": constraints}
+        rules |= {"suppress": self.suppress, "device": device}
         if sampling is not None:
-            own = [zlib.crc32(f"{sampling.seed} {s}".encode()) for s in seeds]
-            return sample(
-                self.model.step,
-                state,
-                seeds=own,
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-                n=n_best,
-                **shared,
-            )
+            how = asdict(sampling)
+            seed = how.pop("seed")
+            own = [zlib.crc32(f"{seed} {s}".encode()) for s in seeds]
+            return sample(self.model.step, state, seeds=own, n=n_best, **how, **rules)
         if c.width == 1 and n_best == 1:
-            return [[found] for found in greedy(self.model.step, state, **shared)]
-        return beam(
-            self.model.step,
-            state,
-            width=max(c.width, n_best),
-            n_best=n_best,
-            length_penalty=c.length_penalty,
-            patience=c.patience,
-            **shared,
-        )
+            return [[found] for found in greedy(self.model.step, state, **rules)]
+        width, bounds = max(c.width, n_best), {"length_penalty": c.length_penalty, "patience": c.patience}
+        return beam(self.model.step, state, width=width, n_best=n_best, **bounds, **rules)
 
     def _result(self, text: str, ids: list[int], found: list[Hypothesis]) -> Result:
         if not found:
             return Result(text, "", [], 0.0, [], translator=self)
-        best = found[0]
-        warnings = []
+        best, warnings = found[0], []
         if not best.finished:
             warnings.append(f"stopped at the length limit of {len(best.tokens)} tokens (search.limit_ratio, search.limit_extra)")
         if unknown := [p.text for p in self.source.pieces(text) if p.id == UNK]:
             warnings.append(f"not in the vocabulary: {' '.join(unknown[:5])}")
         if self.seen and len(ids) > self.seen:
             warnings.append(f"longer than anything in training ({len(ids)} tokens, {self.seen} seen)")
-        return Result(
-            source=text,
-            text=self.target.decode(best.tokens),
-            tokens=self.target.token_texts(best.tokens),
-            score=best.score,
-            logprobs=best.logprobs,
-            alternatives=[Alternative(self.target.decode(h.tokens), h.score) for h in found[1:]],
-            warnings=warnings,
-            ids=best.tokens,
-            translator=self,
-        )
+        answer, *others = [Alternative(self.target.decode(h.tokens), h.score) for h in found]
+        tokens = self.target.token_texts(best.tokens)
+        return Result(text, answer.text, tokens, best.score, best.logprobs, others, warnings, best.tokens, self)
 
     @torch.inference_mode()
     def look(self, text: str, target: Sequence[int]) -> AttentionRecord:
@@ -201,23 +182,14 @@ class Translator:
         weights = {name: torch.cat(calls, dim=2)[0] for name, calls in record.weights.items()}
         blocks: dict[str, list[Tensor]] = {"cross": [], "encoder": [], "decoder": []}
         for name, w in weights.items():
-            side = name.split(".")[0]
             crossing = name.endswith("cross") or name == "decoder.attention"
-            blocks["cross" if crossing else side].append(w)
-        return AttentionRecord(
-            source=self.source.token_texts(source),
-            target=self.target.token_texts([*target, EOS]),
-            blocks={name: torch.stack(w).float().cpu().numpy() for name, w in blocks.items() if w},
-        )
+            blocks["cross" if crossing else name.split(".")[0]].append(w)
+        arrays = {name: torch.stack(w).float().cpu().numpy() for name, w in blocks.items() if w}
+        return AttentionRecord(self.source.token_texts(source), self.target.token_texts([*target, EOS]), arrays)
 
 
 def load(
-    run: str | Path | Run,
-    *,
-    checkpoint: str = "best",
-    beam: int | None = None,
-    device: str = "cpu",
-    parts: Mapping[str, type[nn.Module]] | None = None,
+    run: str | Path | Run, *, checkpoint: str = "best", beam: int | None = None, device: str = "cpu", parts: Parts = None
 ) -> Translator:
     """Open a run for translating. parts: your own classes, where the config says custom:Name."""
     run = run if isinstance(run, Run) else Run.open(run)

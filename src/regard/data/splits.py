@@ -3,7 +3,7 @@
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -16,11 +16,10 @@ import numpy.typing as npt
 
 from regard.data.pairs import Pair, Skipped, stable_hash
 from regard.data.readers import SUFFIXES, aligned, plain_name, read
-from regard.data.tasks import TASKS, Task, nearest, whole_number
+from regard.data.tasks import TASKS, Options, Task, nearest, whole_number
 from regard.errors import UserError
 from regard.text.vocabulary import normalise
 
-Options = Mapping[str, str | int]  # a task's own, and its counts train, dev and test
 Items = Iterable[tuple[str, str | Sequence[str]]]
 Codes = npt.NDArray[np.uint8]
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)

@@ -1,14 +1,17 @@
 """What every encoder-decoder is: an encoder that makes a Memory, a decoder that walks a State, and a summed loss."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.nn import Layout
 from regard.nn.kernels import cross_entropy
 from regard.text.vocabulary import PAD
+
+TENSORS = ("source", "source_lengths", "target", "target_lengths")
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,18 @@ class Seq2Seq(nn.Module):
 
     def rdrop(self, batch: Batch, smoothing: float, weight: float) -> Sums:
         """R-Drop (Liang et al. 2021): the mean loss of two looks with other dropout, and weight/2 × the mean KL between them."""
-        (one, targets), (other, _) = self.hidden(batch), self.hidden(batch)
+        hidden, targets = self.hidden(_twice(batch))
         out = self.decoder.out
-        sums = [cross_entropy(hidden, out.weight, out.bias, targets, smoothing) for hidden in (one, other)]
-        p, q = (self.decoder.output(hidden).float().log_softmax(-1) for hidden in (one, other))
-        apart = (((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets != PAD)).sum() / 2
-        loss = (sums[0][0] + sums[1][0] + weight * apart) / 2
-        return Sums(loss, sums[0][1], sums[0][2], batch.tokens)
+        loss, nll, correct = cross_entropy(hidden, out.weight, out.bias, targets, smoothing, compiled=self.compiled)
+        p, q = self.decoder.output(hidden).float().log_softmax(-1).chunk(2)
+        apart = (((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets[: len(p)] != PAD)).sum() / 2
+        return Sums((loss + weight * apart) / 2, nll / 2, correct / 2, batch.tokens)
+
+
+def _twice(batch: Batch) -> Batch:
+    sides = None if batch.places is None else (batch.places[0].twice(), batch.places[1].twice())
+    tensors: dict[str, Any] = {name: torch.cat([getattr(batch, name)] * 2) for name in TENSORS}
+    return replace(batch, **tensors, places=sides)
 
 
 def places(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:

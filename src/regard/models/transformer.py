@@ -83,6 +83,11 @@ class Block(nn.Module):
         return self.feed_residual(x, self.feed) if self.feedforward else x, own[0] if keep else None
 
 
+def enter(embedding: Embedding, position: Position, tokens: Tensor, positions: Tensor, p: float, training: bool) -> Tensor:
+    """Tokens (N,) at positions (N,) -> what the first block reads (N, D)."""
+    return dropout(lowered(position.embed(embedding(tokens), positions)), p, training)
+
+
 class TransformerEncoder(Encoder):
     """Embedding and position, then blocks."""
 
@@ -92,7 +97,7 @@ class TransformerEncoder(Encoder):
         self.position = parts.make_position(c, in_attention=False)
         self.blocks = nn.ModuleList(Block(c, parts, crossing=False) for _ in range(c.encoder_layers))
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
-        self.dropout = c.dropout
+        self.dropout, self.enter = c.dropout, enter
 
     def forward(
         self,
@@ -107,8 +112,8 @@ class TransformerEncoder(Encoder):
         if positions is None:
             positions = torch.arange(source.shape[1], device=source.device).expand_as(source)
         mask = Mask(key_lengths=None if layout.full else lengths, extra=extra)
-        x = self.position.embed(self.embedding(layout.pack(source)), layout.pack(positions))
-        x = dropout(lowered(x), self.dropout, self.training)
+        where = layout.pack(positions)
+        x = self.enter(self.embedding, self.position, layout.pack(source), where, self.dropout, self.training)
         for block in self.blocks:
             x, _ = block(x, mask, positions, layout)
         x = self.norm(x)
@@ -158,7 +163,7 @@ class TransformerDecoder(Decoder):
         nn.init.normal_(self.out.weight, std=c.width**-0.5)
         if c.tie != "none":
             self.out.weight = embedding.weight
-        self.dropout = c.dropout
+        self.dropout, self.enter = c.dropout, enter
 
     def start(self, memory: Memory) -> TransformerState:
         if memory.layout is not None:
@@ -176,8 +181,8 @@ class TransformerDecoder(Decoder):
         if positions is None:
             end = state.length + tokens.shape[1]
             positions = torch.arange(state.length, end, device=tokens.device).expand_as(tokens)
-        x = self.position.embed(self.embedding(places.pack(tokens)), places.pack(positions))
-        x = dropout(lowered(x), self.dropout, self.training)
+        where = places.pack(positions)
+        x = self.enter(self.embedding, self.position, places.pack(tokens), where, self.dropout, self.training)
         own: list[KeyValue] = []
         past, source = Mask(causal=True, offset=state.length), Mask(key_lengths=state.lengths, extra=state.extra)
         # The hypotheses of a sentence share its one memory: their queries stand side by side.

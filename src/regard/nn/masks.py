@@ -130,6 +130,13 @@ class Layout:
         rows, back, offsets = (None if x is None else change(x) for x in (self.rows, self.back, self.offsets))
         return replace(self, rows=rows, back=back, offsets=offsets)
 
+    def twice(self) -> Self:
+        """The layout of the same batch twice, one after the other."""
+        rows = None if self.rows is None else torch.cat((self.rows, self.rows + self.batch * self.length))
+        back = None if self.back is None or self.rows is None else torch.cat((self.back, self.back + len(self.rows)))
+        starts = None if self.offsets is None else torch.cat((self.offsets[:-1], self.offsets + self.offsets[-1]))
+        return replace(self, batch=2 * self.batch, rows=rows, back=back, offsets=starts)
+
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, …) -> (N, …)."""
         flat = x.flatten(0, 1)

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.axis import Axis as Axis
+    from matplotlib.figure import Figure as Figure
+else:
+    Axes = Axis = Figure = Any
 
 SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours without yellow, which is too pale for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+Place = str | PathLike[str] | None  # where to write a picture; None: nowhere
 FALLBACKS = ("Noto Sans CJK SC", "Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji")  # for what DejaVu lacks
 
 
@@ -42,7 +47,7 @@ def text_style() -> dict[str, Any]:
     return {"parse_math": False, "fontfamily": ["DejaVu Sans", *(f for f in FALLBACKS if f in installed)]}
 
 
-def blank(width: float, height: float, title: str) -> "Figure":
+def blank(width: float, height: float, title: str) -> Figure:
     """An empty figure of that size in inches, which lays itself out."""
     from matplotlib.figure import Figure
 
@@ -51,7 +56,7 @@ def blank(width: float, height: float, title: str) -> "Figure":
     return figure
 
 
-def save(figure: "Figure", out: str | PathLike[str] | None) -> "Figure":
+def save(figure: Figure, out: Place) -> Figure:
     """Write the figure where `out` says, in the format of its suffix; None writes nothing."""
     if out is None:
         return figure

@@ -3,15 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, blank, save, text_style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from regard.pictures import COLOURS, Axes, Figure, Place, blank, save, text_style
 
 Records = Sequence[Mapping[str, Any]]
 SCORES = {"bleu": "BLEU / 100", "exact_match": "exact match", "accuracy": "token accuracy"}  # all from 0 to 1
@@ -23,7 +18,7 @@ STYLES: dict[str, dict[str, Any]] = {
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")  # one more than colours: 56 runs before two look the same
 
 
-def curves(runs: Mapping[str, Records], out: str | PathLike[str] | None = None) -> "Figure":
+def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
     """Loss on the left, scores on the right; dashed in training, solid on dev, a star and its value at the best on dev.
 
     One run shows every score it has; several show the first that all have of BLEU, exact match and token accuracy.
@@ -61,7 +56,7 @@ def _points(records: Records, kind: str, name: str) -> list[tuple[float, float]]
     return sorted((float(x), y / scale) for x, y in found if x is not None and y is not None and math.isfinite(y))
 
 
-def _draw(axes: "Axes", records: Records, name: str, look: Mapping[str, Any]) -> str:
+def _draw(axes: Axes, records: Records, name: str, look: Mapping[str, Any]) -> str:
     """One score of one run; says what it was at its best."""
     for kind, style in STYLES.items():
         points = _points(records, kind, name)

@@ -2,25 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from os import PathLike
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import UserError
-from regard.pictures import blank, save, shown, text_style
-
-if TYPE_CHECKING:
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+from regard.pictures import Axis, Figure, Place, blank, save, shown, text_style
 
 LARGEST = 9.0  # points; label size where cells leave room for it
 SMALLEST = 4.5  # points; below it only every second, third … label is written
-Place = str | PathLike[str] | None
 
 
-def heatmap(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None) -> "Figure":
+def heatmap(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None) -> Figure:
     """One matrix of attention (T, S): the tokens that look down, those looked at across, one colour scale from 0 to 1."""
     count = max(len(rows), len(columns), 1)
     figure = _panels(np.asarray(weights)[None, None], rows, columns, min(0.42, max(0.2, 5 / count), 24 / count), title)
@@ -28,13 +21,13 @@ def heatmap(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, 
     return save(figure, out)
 
 
-def head_grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None) -> "Figure":
+def head_grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None) -> Figure:
     """Every head (L, H, T, S) as a small heatmap: a row of them for each layer, one colour scale from 0 to 1."""
     count = max(len(rows), len(columns), 1)
     return save(_panels(np.asarray(weights), rows, columns, min(0.22, max(0.11, 1.8 / count), 5 / count), title), out)
 
 
-def _panels(grid: np.ndarray, rows: Sequence[str], columns: Sequence[str], cell: float, title: str) -> "Figure":
+def _panels(grid: np.ndarray, rows: Sequence[str], columns: Sequence[str], cell: float, title: str) -> Figure:
     """A panel for each matrix of `grid` (L, H, T, S), with cells of so many inches; tokens on the left and below."""
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or 0 in grid.shape:
         raise UserError(f"attention of shape {grid.shape}, expected (layers, heads, {len(rows)}, {len(columns)}), none of them 0")
@@ -60,7 +53,7 @@ def _panels(grid: np.ndarray, rows: Sequence[str], columns: Sequence[str], cell:
     return figure
 
 
-def _name(axis: "Axis", tokens: Sequence[str], cell: float, *, turn: bool = False) -> None:
+def _name(axis: Axis, tokens: Sequence[str], cell: float, *, turn: bool = False) -> None:
     """Write the tokens along an axis of cells of so many inches, as large as fits; `turn` them where one is too long."""
     fitting = cell * 72 * 0.72  # points
     every = max(1, math.ceil(SMALLEST / fitting))

@@ -59,5 +59,5 @@ def _block(name: str, weights: np.ndarray, source: Tokens, target: Tokens) -> di
         raise UserError(f"{name} attention has shape {weights.shape}, expected (layers, heads, {len(rows)}, {len(columns)})")
     quantised = np.rint(np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1) * 255).astype(np.uint8)
     encoded = base64.b64encode(quantised.tobytes()).decode("ascii")
-    named = {"name": name, "label": label, "headings": headings}
-    return {**named, "rows": rows, "columns": columns, "shape": list(weights.shape), "weights": encoded}
+    named = {"name": name, "label": label, "headings": headings, "rows": rows, "columns": columns}
+    return {**named, "shape": list(weights.shape), "weights": encoded}

@@ -1,19 +1,13 @@
 """Positional encodings: the whole table as a picture, a few of its columns as curves."""
 
-from os import PathLike
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, blank, save
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from regard.pictures import COLOURS, Figure, Place, blank, save
 
 
-def positions_figure(table: ArrayLike, name: str, out: str | PathLike[str] | None = None) -> "Figure":
+def positions_figure(table: ArrayLike, name: str, out: Place = None) -> Figure:
     """The table (N, D) on the left, positions down and dimensions across; four of its columns as curves on the right."""
     matrix = np.asarray(table, dtype=np.float64)
     if matrix.ndim != 2 or 0 in matrix.shape:

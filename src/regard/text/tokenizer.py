@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import tokenizers as hf
 
@@ -19,6 +19,7 @@ from regard.text.vocabulary import FIRST, PAD, SPECIALS, UNK, UNKNOWN, normalise
 
 FORMAT = 1
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
+_PATTERNS = {"characters": re.compile(".", re.DOTALL), "words": re.compile(r"\S+")}  # code points; runs without white space
 _CUTS = 1 << 18  # cut words that are remembered, some hundred bytes each
 
 
@@ -37,10 +38,9 @@ class Tokenizer:
     A token is the bytes it adds to decoded text, which may be part of a character only.
     """
 
-    kind: str
-    joint: ClassVar[bytes] = b""  # what decoding puts between two tokens
-
-    def __init__(self, tokens: Sequence[bytes]) -> None:
+    def __init__(self, kind: str, tokens: Sequence[bytes]) -> None:
+        self.kind = kind
+        self.joint = b" " if kind == "words" else b""  # what decoding puts between two tokens
         self._tokens = tokens
         self.size = FIRST + len(tokens)
 
@@ -60,9 +60,8 @@ class Tokenizer:
 
     def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
         """Other ids of the same text."""
-        raise UserError(
-            f"only a bpe tokenizer has merges to leave out, not {self.kind}: set text.dropout=0 or text.tokenizer=bpe"
-        )
+        advice = "set text.dropout=0 or text.tokenizer=bpe"
+        raise UserError(f"only a bpe tokenizer has merges to leave out, not {self.kind}: {advice}")
 
     def spans(self, ids: Iterable[int]) -> list[tuple[int, int]]:
         """Where each token lies in decode(ids), in characters; a special is an empty span."""
@@ -89,50 +88,31 @@ class Tokenizer:
         return b"" if 0 <= id < FIRST and id != UNK else UNKNOWN.encode()
 
 
-class _Listed(Tokenizer):
-    """Tokens found by a pattern and looked up in a list. A token that spells "<eos>" is an ordinary token."""
+class Listed(Tokenizer):
+    """Characters or words, looked up in a list. A token that spells "<eos>" is an ordinary token."""
 
-    pattern: ClassVar[re.Pattern[str]]
-
-    def __init__(self, tokens: list[str]) -> None:
-        super().__init__([token.encode() for token in tokens])
+    def __init__(self, kind: str, tokens: list[str]) -> None:
+        super().__init__(kind, [token.encode() for token in tokens])
         self._ids = {token: FIRST + i for i, token in enumerate(tokens)}
         if len(self._ids) != len(tokens):
             raise ValueError("a vocabulary holds each token once")
 
     def encode(self, text: str) -> list[int]:
-        return [self._ids.get(token, UNK) for token in self.pattern.findall(normalise(text))]
+        return [self._ids.get(token, UNK) for token in _PATTERNS[self.kind].findall(normalise(text))]
 
     def pieces(self, text: str) -> list[Piece]:
-        found = self.pattern.finditer(normalise(text))
+        found = _PATTERNS[self.kind].finditer(normalise(text))
         return [Piece(self._ids.get(token[0], UNK), token[0], *token.span()) for token in found]
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "tokens": list(self._ids)}
 
 
-class Characters(_Listed):
-    """Every character (code point) is a token."""
-
-    kind = "characters"
-    pattern = re.compile(".", re.DOTALL)
-
-
-class Words(_Listed):
-    """Every run without white space is a token; decoding puts one space between words."""
-
-    kind = "words"
-    joint = b" "
-    pattern = re.compile(r"\S+")
-
-
 class Bytes(Tokenizer):
     """Every byte of UTF-8 is a token: nothing to learn, and no text is ever unknown."""
 
-    kind = "bytes"
-
     def __init__(self) -> None:
-        super().__init__([bytes((value,)) for value in range(256)])
+        super().__init__("bytes", [bytes((value,)) for value in range(256)])
 
     def encode(self, text: str) -> list[int]:
         return [FIRST + value for value in normalise(text).encode()]
@@ -142,10 +122,9 @@ class Subwords(Tokenizer):
     """BPE or Unigram over bytes, by the `tokenizers` library. It holds no special tokens: our id is its id + FIRST."""
 
     def __init__(self, kind: str, model: hf.Tokenizer) -> None:
-        self.kind = kind
         self._model = model
         alphabet, tokens = _byte_alphabet(), {id: token for token, id in model.get_vocab().items()}
-        super().__init__([bytes(alphabet[letter] for letter in tokens[id]) for id in range(len(tokens))])
+        super().__init__(kind, [bytes(alphabet[letter] for letter in tokens[id]) for id in range(len(tokens))])
         self._ids = {token: FIRST + id for id, token in tokens.items()}
         self._openers = {*range(FIRST), *(FIRST + i for i, token in enumerate(self._tokens) if token.startswith(b" "))}
         self._cuts: dict[tuple[tuple[int, ...], float, int], list[int]] = {}
@@ -179,16 +158,14 @@ class Subwords(Tokenizer):
 
     def _cut(self, word: tuple[int, ...], dropout: float, number: int) -> list[int]:
         """BPE over a word, each merge that could be the next left out by lot; a special in front stays."""
-        lot, cut = random.Random(f"{word} {dropout} {number}").random, [id for id in word if id < FIRST]
+        lot, merges, cut = random.Random(f"{word} {dropout} {number}").random, self._merges, [id for id in word if id < FIRST]
         try:
             text = b"".join(self._tokens[id - FIRST] for id in word if id >= FIRST).decode()
         except UnicodeDecodeError:  # a part of a character, as no text gives it
             return [*word]
         for letters, _ in self._model.pre_tokenizer.pre_tokenize_str(text):
             parts = [self._ids[letter] for letter in letters]
-            while found := [
-                (self._merges[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in self._merges and lot() >= dropout
-            ]:
+            while found := [(merges[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in merges and lot() >= dropout]:
                 (_, merged), i = min(found)
                 parts[i : i + 2] = [merged]
             cut += parts
@@ -207,7 +184,7 @@ class Subwords(Tokenizer):
 def _byte_alphabet() -> dict[str, int]:
     """The letter that stands for each byte (GPT-2's): printable Latin-1 is itself, the rest counts up from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [value for value in range(256) if value not in set(printable)]
+    others = sorted({*range(256)} - {*printable})
     return {chr(value): value for value in printable} | {chr(256 + i): value for i, value in enumerate(others)}
 
 
@@ -215,25 +192,19 @@ def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
     """Learn a tokenizer of at most `size` ids from a stream of texts. The same texts give the same tokenizer."""
     if kind == "bytes":
         return Bytes()
-    if kind in ("bpe", "unigram"):
-        return _train_subwords(kind, texts, size)
     if kind not in KINDS:
         raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
-    if size <= FIRST:
-        raise UserError(f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more")
-    listed = Characters if kind == "characters" else Words
-    counts: Counter[str] = Counter(chain.from_iterable(listed.pattern.findall(normalise(text)) for text in texts))
-    return listed(sorted(counts, key=lambda token: (-counts[token], token))[: size - FIRST])
-
-
-def _train_subwords(kind: str, texts: Iterable[str], size: int) -> Subwords:
+    if kind in _PATTERNS:
+        if size <= FIRST:
+            raise UserError(f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more")
+        counts = Counter(chain.from_iterable(_PATTERNS[kind].findall(normalise(text)) for text in texts))
+        return Listed(kind, sorted(counts, key=lambda token: (-counts[token], token))[: size - FIRST])
     if size < FIRST + 256:
         raise UserError(f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} reserved), not {size}")
     trainer = hf.trainers.BpeTrainer if kind == "bpe" else hf.trainers.UnigramTrainer
-    alphabet = sorted(_byte_alphabet())
     model = hf.Tokenizer(hf.models.BPE() if kind == "bpe" else hf.models.Unigram())
     model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    settings: dict[str, Any] = {"vocab_size": size - FIRST, "initial_alphabet": alphabet, "special_tokens": []}
+    settings: dict[str, Any] = {"vocab_size": size - FIRST, "initial_alphabet": sorted(_byte_alphabet()), "special_tokens": []}
     model.train_from_iterator(map(normalise, texts), trainer(**settings, show_progress=False))
     return Subwords(kind, model if kind == "bpe" else _settled(model))
 
@@ -256,20 +227,16 @@ def _settled(model: hf.Tokenizer) -> hf.Tokenizer:
 
 def from_json(d: dict[str, Any]) -> Tokenizer:
     """The tokenizer that to_json described."""
-    kind = d.get("kind")
+    if (kind := d.get("kind")) not in KINDS:
+        raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
     if kind == "bytes":
         return Bytes()
-    if kind in ("bpe", "unigram"):
-        return Subwords(kind, hf.Tokenizer.from_str(json.dumps(d["model"])))
-    if kind in ("characters", "words"):
-        return (Characters if kind == "characters" else Words)(d["tokens"])
-    raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
+    return Listed(kind, d["tokens"]) if kind in _PATTERNS else Subwords(kind, hf.Tokenizer.from_str(json.dumps(d["model"])))
 
 
 def save(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
     """Both tokenizers in one JSON file; a shared one is stored once."""
-    content = {"format": FORMAT, "source": source.to_json()}
-    content["target"] = "source" if target is source else target.to_json()
+    content = {"format": FORMAT, "source": source.to_json(), "target": "source" if target is source else target.to_json()}
     aside = Path(f"{path}.tmp")
     aside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
     os.replace(aside, path)

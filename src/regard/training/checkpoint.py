@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
@@ -35,19 +35,18 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
         files["progress.json"] = json.dumps(trainer.to_json()).encode()
         storage.write_directory(run.path / "checkpoints" / name, files)
         _point(run, trainer, name)
-        _retire(run, trainer, name, keep=max(trainer.c.keep, trainer.c.average, 1))
+        # Those of later steps than this one were damaged, or training would have gone on from them.
+        regular = [other for other in _regular(run, trainer) if other <= name][-max(trainer.c.keep, trainer.c.average, 1) :]
+        for other in run.checkpoints():
+            if other not in (*regular, name, trainer.progress.best_name):
+                shutil.rmtree(run.path / "checkpoints" / other)
     return name
 
 
-def point_best(run: Run, name: str) -> None:
-    """`best` is a text file with a checkpoint's name."""
-    storage.write_text(run.path / "best", name + "\n")
-
-
 def _point(run: Run, trainer: Trainer, name: str) -> None:
-    """At the best; if that was lost with a damaged checkpoint, at this one."""
+    """`best` is a text file with a checkpoint's name: the best; if that was lost with a damaged checkpoint, this one."""
     best = trainer.progress.best_name
-    point_best(run, best if best in run.checkpoints() else name)
+    storage.write_text(run.path / "best", (best if best in run.checkpoints() else name) + "\n")
 
 
 def _regular(run: Run, trainer: Trainer) -> list[str]:
@@ -56,48 +55,38 @@ def _regular(run: Run, trainer: Trainer) -> list[str]:
     return [name for name, step in steps.items() if step % trainer.c.save_every == 0 or step == trainer.steps]
 
 
-def _retire(run: Run, trainer: Trainer, newest: str, keep: int) -> None:
-    """Those of later steps than the newest were damaged, or training would have gone on from them."""
-    kept = {*[name for name in _regular(run, trainer) if name <= newest][-keep:], newest, trainer.progress.best_name}
-    for name in run.checkpoints():
-        if name not in kept:
-            shutil.rmtree(run.path / "checkpoints" / name)
-
-
 def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> bool:
     """Go on from the newest checkpoint that is whole. False: there is none, start from the beginning."""
     names, damaged = run.checkpoints(), []
     for name in reversed(names):
         try:
             files = run.checkpoint(name)
+            break
         except storage.Corrupt as error:
             warn(f"{error}; the checkpoint before it is used")
             damaged.append(name)
-            continue
-        set_weights(trainer.model, tensors_from_bytes(files.get("raw.safetensors", files["model.safetensors"])), name)
-        for key, w in _sorted(files["model.safetensors"]).items() if trainer.ema else ():
-            trainer.ema[key].copy_(spread(w, trainer.ema[key]))
-        restore_optimizer(trainer.model, trainer.optimizer, _sorted(files["optimizer.safetensors"]))
-        trainer.from_json(json.loads(files["progress.json"]))
-        p, c = trainer.progress, trainer.c  # a run made longer is not finished, though its checkpoint was
-        p.finished = p.step >= trainer.steps or 0 < c.patience <= p.waited or 0 < 60 * c.minutes <= p.seconds
+    else:
+        if names:
+            raise Failed(f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted")
         if trainer.world.rank == 0:
-            _point(run, trainer, name)
-            run.rewind_log(trainer.progress.step)
-            if damaged:
-                run.log("fallback", step=trainer.progress.step, damaged=damaged)
-        trainer.world.wait()  # until all have read it
-        return True
-    if names:
-        raise Failed(f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted")
+            run.rewind_log(0)
+        return False
+    set_weights(trainer.model, tensors_from_bytes(files.get("raw.safetensors", files["model.safetensors"])), name)
+    # In an order that is the same in every process, which safetensors does not promise.
+    for key, w in sorted(tensors_from_bytes(files["model.safetensors"]).items()) if trainer.ema else ():
+        trainer.ema[key].copy_(spread(w, trainer.ema[key]))
+    state = dict(sorted(tensors_from_bytes(files["optimizer.safetensors"]).items()))
+    restore_optimizer(trainer.model, trainer.optimizer, state)
+    trainer.from_json(json.loads(files["progress.json"]))
+    p, c = trainer.progress, trainer.c  # a run made longer is not finished, though its checkpoint was
+    p.finished = p.step >= trainer.steps or 0 < c.patience <= p.waited or 0 < 60 * c.minutes <= p.seconds
     if trainer.world.rank == 0:
-        run.rewind_log(0)
-    return False
-
-
-def _sorted(content: bytes) -> dict[str, Tensor]:
-    """Tensors in an order that is the same in every process, which safetensors does not promise."""
-    return dict(sorted(tensors_from_bytes(content).items()))
+        _point(run, trainer, name)
+        run.rewind_log(p.step)
+        if damaged:
+            run.log("fallback", step=p.step, damaged=damaged)
+    trainer.world.wait()  # until all have read it
+    return True
 
 
 def average_checkpoints(run: Run, trainer: Trainer) -> dict[str, Tensor]:
@@ -110,7 +99,7 @@ def average_checkpoints(run: Run, trainer: Trainer) -> dict[str, Tensor]:
     return {key: (w / len(names)).to(torch.float32) for key, w in total.items()}
 
 
-def save_weights(run: Run, name: str, weights: Mapping[str, Tensor]) -> None:
-    """A checkpoint to use, not to go on from."""
-    files = {"model.safetensors": tensors_to_bytes(dict(weights))}
-    storage.write_directory(run.path / "checkpoints" / name, files)
+def save_average(run: Run, weights: dict[str, Tensor]) -> None:
+    """A checkpoint to use, not to go on from; it is the best."""
+    storage.write_directory(run.path / "checkpoints" / "averaged", {"model.safetensors": tensors_to_bytes(weights)})
+    storage.write_text(run.path / "best", "averaged\n")

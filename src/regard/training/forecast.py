@@ -1,5 +1,6 @@
 """What training will take, tried before it starts: memory, speed and time, without changing anything that is learned."""
 
+import math
 import resource
 import sys
 import time
@@ -15,41 +16,28 @@ from regard.data.batches import Batch, Batches, collate
 from regard.training.paths import prepare
 from regard.training.trainer import Trainer, places
 
-FEWEST = 20
-"""Steps below which a forecast is not worth its time."""
+FEWEST = 20  # steps; below, a forecast is not worth its time
 
 
 def forecast(trainer: Trainer, say: Callable[[str], None]) -> None:
     """Try the longest batch and the next few, and say what is to come. What does not fit into memory is split from now on."""
-    p, c = trainer.progress, trainer.c
-    left = trainer.steps - p.step
-    if left < FEWEST or p.finished:
+    left, timed = trainer.steps - trainer.progress.step, False
+    if left < FEWEST or trainer.progress.finished:
         return
-    words, timed = [f"{sum(w.numel() for w in trainer.model.parameters()):,} parameters"], False
+    words = [f"{sum(w.numel() for w in trainer.model.parameters()):,} parameters"]
     if trainer.world.size == 1:  # several would have to wait for one another
-        batches, timed = _batches(trainer), trainer.captured is None and not trainer.model.compiled
+        batches: Any = getattr(trainer.batches, "batches", trainer.batches)  # below what gets them ready on a GPU
+        timed = trainer.captured is None and not trainer.model.compiled
         with _untouched(trainer):
             longest = _longest(trainer, batches)
-            words.append(f"about {_bytes(_memory(trainer, longest))}")
-            parts = len(trainer._fitting(longest))
-            speed = _speed(trainer) if timed else 0.0
-        if parts > 1:
-            words.append(f"batches are computed in {parts} parts to fit memory")
-    if timed:
-        corpus, rest = batches.corpus, 60 * c.minutes - p.seconds if c.minutes else float("inf")
-        tokens = (corpus.source_lengths.sum(dtype=np.int64) + corpus.target_lengths.sum(dtype=np.int64)) / batches.per_epoch
-        words += [f"{float(f'{speed:.2g}'):,.0f} tokens/s", _end(left, tokens * c.accumulate / speed, rest)]
-    else:
+            size = _memory(trainer, longest)
+            words.append(f"about {size / 1e9:.1f} GB" if size >= 1e9 else f"about {max(1, round(size / 1e6)):,} MB")
+            if (parts := len(trainer._fitting(longest))) > 1:
+                words.append(f"batches are computed in {parts} parts to fit memory")
+            words += _pace(trainer, batches, left) if timed else []
+    if not timed:
         words.append(f"{left:,} steps, whose speed the log will tell")
     say("; ".join(words))
-
-
-def _batches(trainer: Trainer) -> Batches:
-    """Below what gets them ready on a GPU."""
-    feed: Any = trainer.batches
-    while not isinstance(feed, Batches):
-        feed = feed.batches
-    return feed
 
 
 @contextmanager
@@ -122,9 +110,10 @@ def _proc(path: str, name: str, otherwise: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":")), otherwise)
 
 
-def _speed(trainer: Trainer) -> float:
-    """Tokens a second, source and target, over the next three batches or two seconds."""
-    first, tokens = trainer.progress.step * trainer.c.accumulate, 0
+def _pace(trainer: Trainer, batches: Batches, steps: int) -> list[str]:
+    """Tokens a second, source and target, over the next three batches or two seconds; steps and time until the end."""
+    p, c, corpus = trainer.progress, trainer.c, batches.corpus
+    first, tokens = p.step * c.accumulate, 0
     trainer.batches(first)  # the order of an epoch is made once
     began = time.monotonic()
     for number in range(3):
@@ -135,17 +124,16 @@ def _speed(trainer: Trainer) -> float:
         tokens, seconds = tokens + batch.tokens + batch.source_tokens, time.monotonic() - began
         if seconds > 2:
             break
-    return tokens / seconds
-
-
-def _end(steps: int, each: float, rest: float) -> str:
-    """Steps and time, until the last step or until the time given is over."""
-    seconds = min(steps * each, rest)
-    clock = time.strftime("%H:%M" if seconds < 12 * 3600 else "%A %H:%M", time.localtime(time.time() + seconds))
-    done = f"{steps:,} steps, about {_span(seconds)}"
-    if steps * each > rest:
-        done = f"about {float(f'{rest / each:.2g}'):,.0f} of {steps:,} steps in the {_span(rest)} given"
-    return f"{done} (done around {clock})"
+    speed = tokens / seconds
+    epoch = sum(side.sum(dtype=np.int64) for side in (corpus.source_lengths, corpus.target_lengths))
+    needed = steps * c.accumulate * epoch / batches.per_epoch / speed
+    given = 60 * c.minutes - p.seconds if c.minutes else math.inf
+    done = f"{steps:,} steps, about {_span(needed)}"
+    if needed > given:
+        done = f"about {float(f'{steps * given / needed:.2g}'):,.0f} of {steps:,} steps in the {_span(given)} given"
+    form = "%H:%M" if min(needed, given) < 12 * 3600 else "%A %H:%M"
+    clock = time.strftime(form, time.localtime(time.time() + min(needed, given)))
+    return [f"{float(f'{speed:.2g}'):,.0f} tokens/s", f"{done} (done around {clock})"]
 
 
 def _span(seconds: float) -> str:
@@ -153,7 +141,3 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.{0 if unit == 'minute' else 1}f} {unit}s"
     return f"{max(1, round(seconds))} seconds"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(1, round(count / 1e6)):,} MB"

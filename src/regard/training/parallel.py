@@ -1,7 +1,5 @@
 """One process or many: who we are, what the others say, and a model whose gradient is everyone's."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +32,7 @@ class World:
 
     @classmethod
     @contextmanager
-    def join(cls, device: torch.device, minutes: float = 120) -> Iterator[World]:
+    def join(cls, device: torch.device, minutes: float = 120) -> Iterator["World"]:
         """Meet the others, if torchrun started us; leave them at the end."""
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             yield cls(device=device)
@@ -65,16 +63,13 @@ class World:
         return bool(self.sum(torch.tensor(float(flag))) > 0) if self.size > 1 else flag
 
     def wait(self) -> None:
-        if self.size > 1:
-            self.any(False)
+        self.any(False)
 
     def tell(self, text: str) -> str:
         """What rank 0 says."""
         if self.size == 1:
             return text
-        room = torch.zeros(4096, dtype=torch.uint8)
-        content = text.encode()
-        room[: len(content)] = torch.tensor(list(content), dtype=torch.uint8)
+        room = torch.tensor(list(text.encode().ljust(4096, b"\0")), dtype=torch.uint8)
         dist.broadcast(room, 0)
         return bytes(room.tolist()).rstrip(b"\0").decode()
 
@@ -108,14 +103,12 @@ class _Whole(nn.Module):
 @contextmanager
 def gathered(loss: Loss) -> Iterator[None]:
     """While somebody looks, weights that are spread over processes are whole on each; then spread again."""
-    spread: Any = loss if hasattr(loss, "unshard") else None
-    if spread is not None:
-        spread.unshard()
+    unshard, reshard = (getattr(loss, name, lambda: None) for name in ("unshard", "reshard"))
+    unshard()
     try:
         yield
     finally:
-        if spread is not None:
-            spread.reshard()
+        reshard()
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from torch import Tensor
 from regard.config import Config, TransformerConfig
 from regard.data.batches import Batch
 from regard.models import Seq2Seq
-from regard.models.seq2seq import places
-from regard.models.transformer import Block
+from regard.models.seq2seq import TENSORS, places
+from regard.models.transformer import TransformerDecoder, TransformerEncoder
 from regard.nn import Layout
 
 Path = Literal["auto", "plain", "packed", "compiled", "captured"]
-TENSORS = ("source", "source_lengths", "target", "target_lengths")
 SMALL = 40_000_000
 """Weights up to which launching kernels is what takes the time: graphs cure that."""
 LONG = 5e16
@@ -37,11 +36,13 @@ def choose_path(c: Config, device: torch.device, parameters: int, tokens: float 
 
 
 def compile_blocks(model: Seq2Seq) -> None:
-    """One compiled block serves all layers and all lengths."""
+    """One compiled block serves all layers and all lengths; and what stands before the first and after the last."""
     model.compiled = True
-    for block in model.modules():
-        if isinstance(block, Block):
-            block.compile(dynamic=True)
+    for side in (model.encoder, model.decoder):
+        assert isinstance(side, TransformerEncoder | TransformerDecoder)
+        side.enter = torch.compile(side.enter, dynamic=True)
+        for part in (*side.blocks, side.norm):
+            part.compile(dynamic=True)
 
 
 def prepare(batch: Batch, path: str, device: torch.device) -> Batch:
@@ -100,7 +101,7 @@ def _filled(layout: Layout) -> Layout:
     count, there = len(layout.rows), layout.batch * layout.length
     empty = torch.ones(there, dtype=torch.bool)
     empty[layout.rows] = False
-    rows = torch.full((min(_up(count, 32), there),), int(empty.nonzero()[0]))
+    rows = torch.full((min(_up(count, 64), there),), int(empty.nonzero()[0]))
     rows[:count] = layout.rows
     return replace(layout, rows=rows)
 

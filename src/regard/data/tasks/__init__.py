@@ -1,15 +1,17 @@
 """Data made to order: every task is a seeded generator of pairs, endless and the same on every machine."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 
 from regard.data.pairs import stable_hash
-from regard.data.tasks import arithmetic, dates, listops, phrases, toys
+from regard.data.tasks import phrases, toys
+from regard.data.tasks.toys import Pairs
 from regard.errors import UserError
 
+Options = Mapping[str, str | int]  # a task's own, and its counts train, dev and test
 _SEEDS = {"train": 0, "dev": 1, "test": 2, "long": 3}  # a split's own, added to the task's
 
 
@@ -19,7 +21,7 @@ class Task:
 
     name: str
     summary: str
-    generate: Callable[..., Iterator[tuple[str, str]]]  # of a random.Random, the split and the options
+    generate: Callable[..., Pairs]  # of a random.Random, the split and the options
     tokenizer: str  # the kind that suits it
     options: Mapping[str, int | bool] = field(default_factory=dict)
     train: int = 10_000
@@ -29,9 +31,7 @@ class Task:
     splits: tuple[str, ...] = ("train", "dev", "test")
     apart: int | None = 0  # what no two splits share, the source (0) or the target (1); None: the generator sees to it
 
-    def pairs(
-        self, count: int, seed: int | None = None, *, split: str = "train", options: Mapping[str, str | int] | None = None
-    ) -> Iterator[tuple[str, str]]:
+    def pairs(self, count: int, seed: int | None = None, *, split: str = "train", options: Options | None = None) -> Pairs:
         """The first `count` pairs of a split; fewer asked for is a prefix of more."""
         if split not in self.splits:
             raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
@@ -50,7 +50,7 @@ class Task:
         return word in ("true", "yes", "1")
 
 
-def _held_apart(pairs: Iterator[tuple[str, str]], split: str, side: int) -> Iterator[tuple[str, str]]:
+def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
     """The pairs whose side belongs to this split alone: 8 of 10 hashes to train, 1 each to dev and test."""
     home, misses = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}.get(split, range(10)), 0
     for pair in pairs:
@@ -79,15 +79,15 @@ _LETTERS: dict[str, int | bool] = {"length": 10, "symbols": 26, "spaced": True}
 _DAYS = {"first": 1900, "last": 2099}
 _WITH_LONG = ("train", "dev", "test", "long")
 _MADE = (
-    Task("arithmetic", "sums and differences: -940-819 → -1759", arithmetic.generate, "characters",
+    Task("arithmetic", "sums and differences: -940-819 → -1759", toys.arithmetic, "characters",
          {"complexity": 3, "signed": True}, dev=5_000, test=5_000, apart=None),
     Task("phrases", "English sentences to French: he's calm . → il est calme .", phrases.generate, "words",
          train=20_000, apart=None),
     Task("copy", "letters, the same again: b a c → b a c", toys.copy, "words", _LETTERS, splits=_WITH_LONG),
     Task("reverse", "letters, backwards: b a c → c a b", toys.reverse, "words", _LETTERS, splits=_WITH_LONG),
     Task("sort", "letters, in order: b a c → a b c", toys.sort, "words", _LETTERS, splits=_WITH_LONG),
-    Task("dates", "dates to ISO: the 3rd of May 2021 → 2021-05-03", dates.generate, "characters", _DAYS, apart=1),
-    Task("listops", "nested lists: [MAX 2 9 [MIN 4 7 ] 0 ] → 9", listops.generate, "words",
+    Task("dates", "dates to ISO: the 3rd of May 2021 → 2021-05-03", toys.dates, "characters", _DAYS, apart=1),
+    Task("listops", "nested lists: [MAX 2 9 [MIN 4 7 ] 0 ] → 9", toys.listops, "words",
          {"depth": 3, "length": 40}, splits=_WITH_LONG),
 )  # fmt: skip
 TASKS: dict[str, Task] = {task.name: task for task in _MADE}

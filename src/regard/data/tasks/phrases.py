@@ -28,20 +28,6 @@ class Phrase(NamedTuple):
     key: Key
 
 
-class Noun(NamedTuple):
-    english: Sequence[str]  # singular, plural
-    french: Sequence[str]
-    gender: str
-    group: str
-
-
-class Adjective(NamedTuple):
-    english: str
-    french: list[str]
-    place: str
-    groups: list[str]
-
-
 class Verb(NamedTuple):
     english: list[str]  # base, third person, past
     present: list[str]  # je, tu, il, nous, ils
@@ -91,9 +77,9 @@ def read_verb(english: str, french: str, rest: str, objects: str, animals: str, 
 
 
 WORDS = tomllib.loads(files("regard.data.tasks").joinpath("phrases.toml").read_text(encoding="utf-8"))
-NOUNS = {g: [Noun((e, es), (f, fs), x, g) for e, es, f, fs, x in rows(text)] for g, text in WORDS["nouns"].items()}
-ADJECTIVES = [Adjective(e, forms, place, groups.split()) for e, *forms, place, groups in rows(WORDS["adjectives"]["words"])]
-FITTING = {group: [adjective for adjective in ADJECTIVES if group in adjective.groups] for group in NOUNS}
+NOUNS = {group: rows(text) for group, text in WORDS["nouns"].items()}
+ADJECTIVES = [(english, forms, place, groups.split()) for english, *forms, place, groups in rows(WORDS["adjectives"]["words"])]
+FITTING = {group: [adjective for adjective in ADJECTIVES if group in adjective[-1]] for group in NOUNS}
 BEFORE_VOWEL = WORDS["adjectives"]["before_vowel"]
 VERBS = {name: [read_verb(*row) for row in rows(WORDS["verbs"][name], "|")] for name in ("actions", "modals", "states")}
 BE, HAVE = VERBS["states"]
@@ -131,10 +117,11 @@ def spell_french(text: str) -> str:
 
 def noun_phrase(rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negated: bool = False) -> Np:
     """A noun of one of the groups, a determiner of one of the kinds and, at times, one or two adjectives."""
-    noun = rng.choice(NOUNS[rng.choice(groups)])
-    mass = noun.group in MASSES
+    group = rng.choice(groups)
+    thing, things, chose, choses, gender = rng.choice(NOUNS[group])
+    mass = group in MASSES
     plural = rng.random() < 0.35 and not mass
-    np = Np("", "", noun.english[0], 4 if plural else 2, noun.gender, noun.group)
+    np = Np("", "", thing, 4 if plural else 2, gender, group)
     kind = rng.choice([kind for kind in kinds if kind != "number" or (plural and not negated)])
     one, many, *forms = rng.choice(DETERMINERS[kind])
     english, french = many if plural else one, np.agree([*forms, forms[-1]])
@@ -143,15 +130,15 @@ def noun_phrase(rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negate
     if kind == "indefinite" and negated:  # "un chien", but "pas de chien"
         english, french = "any" if plural else english, "de"
     said = {"before": ("", ""), "after": ("", "")}
-    for adjective in rng.sample(FITTING[noun.group], 2) if rng.random() < 0.3 else ():
-        said[adjective.place] = adjective.english, np.agree(adjective.french)
-    before, after = said["before"], said["after"]
-    if before[1] and french == "des":
+    for adjective, adjectif, place, _ in rng.sample(FITTING[group], 2) if rng.random() < 0.3 else ():
+        said[place] = adjective, np.agree(adjectif)
+    (before, avant), (after, apres) = said["before"], said["after"]
+    if avant and french == "des":
         french = "de"
-    if not plural and VOWEL.match(noun.french[0]):
-        before = before[0], BEFORE_VOWEL.get(before[1], before[1])
-    english = f"{english} {before[0]} {after[0]} {noun.english[plural]}"
-    return np._replace(english=english, french=f"{french} {before[1]} {noun.french[plural]} {after[1]}")
+    if not plural and VOWEL.match(chose):
+        avant = BEFORE_VOWEL.get(avant, avant)
+    english = f"{english} {before} {after} {things if plural else thing}"
+    return np._replace(english=english, french=f"{french} {avant} {choses if plural else chose} {apres}")
 
 
 def someone(rng: Rng, *, animals: bool = False) -> Np:
@@ -218,8 +205,8 @@ def wish(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
 
 def quality(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     s = someone(rng, animals=True) if rng.random() < 0.6 else noun_phrase(rng, list(NOUNS), KNOWN)
-    adjective = rng.choice([adjective for adjective in FITTING[s.group] if adjective.english not in s.english.split()])
-    return s, Predicate(BE, adjective.english, s.agree(adjective.french), "", adjective.english)
+    english, forms, *_ = rng.choice([adjective for adjective in FITTING[s.group] if adjective[0] not in s.english.split()])
+    return s, Predicate(BE, english, s.agree(forms), "", english)
 
 
 def possession(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
@@ -266,12 +253,7 @@ def order(rng: Rng) -> Phrase:
     return Phrase(spell_english(english), spell_french(french), ("order", p.head, p.word))
 
 
-FIXED = (
-    Phrase("go .", "va !", ("order", "", "go")),
-    Phrase("i lost .", "j'ai perdu .", ("action", "i", "lose")),
-    Phrase("he's calm .", "il est calme .", ("quality", "he", "calm")),
-    Phrase("i'm home .", "je suis chez moi .", ("place", "i", "home")),
-)
+FIXED = [Phrase(english, french, (kind, head, word)) for english, french, kind, head, word in rows(WORDS["fixed"])]
 KEPT = {fixed.key for fixed in FIXED}
 
 
@@ -296,5 +278,4 @@ def phrases(rng: Rng, split: str) -> Iterator[Phrase]:
 
 def generate(rng: Rng, *, split: str) -> Iterator[tuple[str, str]]:
     """Distinct (English, French) pairs of the split."""
-    for english, french, _ in phrases(rng, split):
-        yield english, french
+    return ((english, french) for english, french, _ in phrases(rng, split))

@@ -1,16 +1,45 @@
-"""Copy, reverse and sort letters: the smallest tasks that need attention to the right place."""
+"""The small tasks: sums, letters to copy, reverse or sort, dates and nested lists. Each is an endless generator of pairs."""
 
-import random
 from collections.abc import Callable, Iterator
+from datetime import date
 from functools import partial
+from itertools import pairwise
+from random import Random
+from statistics import median
 from string import ascii_lowercase
 
 from regard.errors import UserError
 
+Pairs = Iterator[tuple[str, str]]
+_MONTHS = (  # not strftime: its names follow the machine's locale
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_FORMS = (
+    *("{d} {month} {y}", "{d} {mon} {y}", "the {nth} of {month} {y}", "the {nth} of {month}, {y}"),
+    *("{month} {d}, {y}", "{month} {nth}, {y}", "{mon} {d}, {y}", "{d:02}.{m:02}.{y}", "{y}/{m:02}/{d:02}"),
+)
+_OPERATIONS: dict[str, Callable[[list[int]], int]] = {
+    "MAX": max,
+    "MIN": min,
+    "MED": lambda values: int(median(values)),
+    "SM": lambda values: sum(values) % 10,
+}
+
+
+def arithmetic(rng: Random, *, split: str, complexity: int, signed: bool) -> Pairs:
+    """Sums of numbers up to 10**complexity; signed: the first may be negative, and differences come too."""
+    top = 10**complexity
+    while True:
+        a = rng.randint(-top if signed else 0, top)
+        b = rng.randint(0, top)
+        plus = rng.choice([False, True]) if signed else True
+        yield (f"{a}+{b}", str(a + b)) if plus else (f"{a}-{b}", str(a - b))
+
 
 def letters(
-    answer: Callable[[list[str]], list[str]], rng: random.Random, *, split: str, length: int, symbols: int, spaced: bool
-) -> Iterator[tuple[str, str]]:
+    answer: Callable[[list[str]], list[str]], rng: Random, *, split: str, length: int, symbols: int, spaced: bool
+) -> Pairs:
     """Up to `length` of the first `symbols` letters; the split "long" has from length + 1 to twice as many."""
     if not 1 <= symbols <= 26 or length < 1:
         raise UserError(f"symbols={symbols} length={length}: symbols goes from 1 to 26 and length begins at 1")
@@ -23,3 +52,39 @@ def letters(
 
 copy, sort = partial(letters, list), partial(letters, sorted)
 reverse = partial(letters, lambda drawn: drawn[::-1])
+
+
+def dates(rng: Random, *, split: str, first: int, last: int) -> Pairs:
+    """Days of the years first to last as people write them, in all these forms, to ISO 8601."""
+    if not 1 <= first <= last <= 9999:
+        raise UserError(f"first={first} last={last}: years go from 1 to 9999, the first before the last")
+    while True:
+        day = date.fromordinal(rng.randint(date(first, 1, 1).toordinal(), date(last, 12, 31).toordinal()))
+        month, d = _MONTHS[day.month - 1], day.day
+        nth = f"{d}{'th' if 11 <= d <= 13 else {1: 'st', 2: 'nd', 3: 'rd'}.get(d % 10, 'th')}"
+        yield rng.choice(_FORMS).format(d=d, nth=nth, m=day.month, month=month, mon=month[:3], y=day.year), day.isoformat()
+
+
+def listops(rng: Random, *, split: str, depth: int, length: int) -> Pairs:
+    """Lists nested up to `depth` (Nangia and Bowman, 2018), of up to `length` tokens; "long": length + 1 to twice as many."""
+    if depth < 1 or length < 4:
+        raise UserError(f"depth={depth} length={length}: depth begins at 1 and length at 4")
+    shortest, longest = (length + 1, 2 * length) if split == "long" else (4, length)
+    while True:
+        tokens, value = _list(rng, rng.randint(shortest, longest), depth)
+        if len(tokens) >= shortest:  # a list can come out shorter than its budget
+            yield " ".join(tokens), str(value)
+
+
+def _list(rng: Random, budget: int, depth: int) -> tuple[list[str], int]:
+    """A list of at most `budget` tokens, or a digit, with its value."""
+    if depth == 0 or budget < 4:
+        digit = rng.randrange(10)
+        return [str(digit)], digit
+    inner = budget - 2  # the operation and the closing bracket
+    count = inner - 1 if depth == 1 else rng.randint(1, min(4, inner - 1))
+    cuts = [0, *sorted(rng.sample(range(1, inner), count)), inner]
+    parts = [_list(rng, end - start, depth - 1) for start, end in pairwise(cuts)]
+    name = rng.choice(tuple(_OPERATIONS))
+    tokens = [f"[{name}", *(token for part, _ in parts for token in part), "]"]
+    return tokens, _OPERATIONS[name]([value for _, value in parts])
