@@ -197,7 +197,7 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
         cls = SECTIONS[section]
         if section == "model":
             kind = values.get("kind", "transformer")
-            if kind not in MODELS:
+            if not isinstance(kind, str) or kind not in MODELS:
                 raise UserError(f"model.kind={kind}: choose transformer or rnn")
             cls = MODELS[kind]
         hints = get_type_hints(cls)
@@ -224,6 +224,8 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
         raise UserError(f"{name}={value}: must be at least {1 if name in AT_LEAST_ONE else 0}")
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{name}={value}: must be finite")
+    if name.endswith("seed") and isinstance(value, int | float) and value >= 2**63:
+        raise UserError(f"{name}={value}: must be less than 2^63")
     if name.endswith("dropout") and isinstance(value, int | float) and value >= 1:
         raise UserError(f"{name}={value}: must be less than 1")
     if origin is Literal:
@@ -255,13 +257,13 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
         for section, values in layer.items():
             below = merged.setdefault(section, {})
             if section == "model" and "kind" in values and values["kind"] != below.get("kind", "transformer"):
-                known = get_type_hints(MODELS.get(values["kind"], TransformerConfig))
+                known = get_type_hints(MODELS.get(str(values["kind"]), TransformerConfig))
                 for name in [n for n in below if n not in known or n == "kind"]:
                     del below[name]
             for asked, other in (("steps", "epochs"), ("batch_tokens", "batch_sentences")):
                 if asked in values and other in below and other not in values:
                     below[other] = 0  # or the layer below would win over what was asked for
-            if isinstance(below.get("options"), dict) and "options" in values:
+            if isinstance(below.get("options"), dict) and isinstance(values.get("options"), Mapping):
                 values = {**values, "options": {**below["options"], **values["options"]}}
             below.update(values)
     return merged
@@ -288,8 +290,8 @@ def read_toml(path: Path) -> Settings:
     """Settings of a TOML file."""
     try:
         loaded = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a TOML file: {error}") from None
     for section, values in loaded.items():

@@ -79,13 +79,17 @@ def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
     found = survey(splits.train)
     text, reason = _text(found, splits.name)
     chosen: Settings = {"text": text, "model": {}, "train": {}, "data": {}, "search": {}}
-    reasons = [reason]
+    reasons = [] if {"tokenizer", "size"} & set(given.get("text", {})) else [reason]
     if given.get("model", {}).get("kind", "transformer") == "transformer":
         chosen["model"] = size = next(dict(size) for most, size in SIZES if found.pairs < most)
+        size = size | {name: value for name, value in given.get("model", {}).items() if name in size}
         layers = f"{size['encoder_layers']}+{size['decoder_layers']} layers of width {size['width']}"
         reasons.append(f"model: {layers}, dropout {size['dropout']} ({found.pairs:,} training pairs)")
-    if not {"steps", "epochs"} & set(given.get("train", {})):
-        reasons.append(_length_and_steps(found, chosen))
+    length = _length_and_steps(found, chosen)
+    if {"steps", "epochs"} & set(given.get("train", {})):
+        del chosen["train"]["epochs"]
+    else:
+        reasons.append(length)
     if not build(merge({"text": text}, {"text": given.get("text", {})})).text.share:
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
     if splits.name in TUNED:

@@ -126,7 +126,8 @@ def evaluate(
     answers, comparison = [result.text for result in results], None
     if against is not None:
         other = load(against, beam=beam, device=device).translate(sources)
-        comparison = paired_bootstrap(answers, [result.text for result in other], references)
+        theirs, tokenized = [result.text for result in other], run.config.data.tokenized
+        comparison = paired_bootstrap(answers, theirs, references, tokenized=tokenized)
     with tempfile.TemporaryDirectory() as folder:  # the references, each token given what came before
         corpus = encode(pairs, run.source, run.target, Path(folder) / "pairs", max_length=10**9, skipped=Skipped())
         found = mean_loss(translator.model, corpus, run.config.data.batch_tokens, translator.device)

@@ -26,12 +26,16 @@ def add_dropped(x: Tensor, added: Tensor, p: float, training: bool) -> Tensor:
 
 
 def kept(shape: torch.Size, p: float) -> Tensor:
-    """0 with probability p, else what keeps the mean; p to 1/65,536. Follows torch.manual_seed."""
-    count, hidden = math.prod(shape), round(p * 65536)
-    seed = int(torch.empty((), dtype=torch.int64).random_())
+    """0 with probability p (to 1/65,536 if it is not small), else what keeps the mean. Follows torch.manual_seed."""
+    count = math.prod(shape)
+    if p < 0.03:  # few are hidden: draw how far it is from each to the next (eight sigma more than are needed)
+        gaps = torch.empty(int(count * p + 8 * math.sqrt(count * p) + 16), dtype=torch.int64).geometric_(p)
+        keep = torch.full((count + 1,), 1 / (1 - p))
+        return keep.index_fill_(0, gaps.cumsum_(0).sub_(1).clamp_(max=count), 0.0)[:count].view(shape)
+    hidden, seed = round(p * 65536), int(torch.empty((), dtype=torch.int64).random_())
     draw = np.random.Generator(np.random.SFC64(seed)).integers(0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True)
-    keep = (draw.view(np.uint16)[:count] >= hidden).astype(np.float32)
-    return torch.from_numpy(keep).mul_(65536 / (65536 - hidden)).view(shape)
+    drawn = np.multiply(draw.view(np.uint16)[:count] >= hidden, np.float32(65536 / (65536 - hidden)))
+    return torch.from_numpy(drawn).view(shape)
 
 
 class _Dropped(torch.autograd.Function):

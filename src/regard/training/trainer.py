@@ -72,6 +72,7 @@ class Trainer:
         self.world = world or World(device=device)
         graphs = c.path in ("captured", "compiled") and device.type == "cuda" and self.world.size == 1
         self.loss = self.world.wrap(model, c.strategy, self._loss)
+        self.weights = list(model.parameters())
         self.optimizer = make_optimizer(model, c, captured=graphs)
         self.rate = make_rate(c, steps)
         self.progress = Progress()
@@ -100,7 +101,7 @@ class Trainer:
         """One step over several batches: losses are summed over all their tokens and divided once. Nobody waits for a GPU."""
         p, c = self.progress, self.c
         words = np.random.SeedSequence([c.seed, p.step, self.world.rank]).generate_state(1, np.uint64)
-        torch.manual_seed(int(words[0] >> 1))
+        (torch.cuda if self.device.type == "cuda" else torch.default_generator).manual_seed(int(words[0] >> 1))
         for group in self.optimizer.param_groups:
             rate = self.rate(p.step) * p.factor * group.get("share", 1.0)
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
@@ -115,7 +116,7 @@ class Trainer:
     def _step(self, parts: Sequence[Batch], tokens: int | Tensor) -> None:
         sums = self._gradient(list(parts), tokens)
         self.world.sum(sums)
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        gradients = [p.grad for p in self.weights if p.grad is not None]
         norm = whole(torch.nn.utils.get_total_norm(gradients, foreach=None))
         bad, broken = self.guard.refuses(sums[0] / tokens, norm)
         self._apply(gradients, norm, bad)

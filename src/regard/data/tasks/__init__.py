@@ -63,9 +63,12 @@ def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
 
 def whole_number(name: str, value: str | int) -> int:
     try:
-        return int(value)
-    except ValueError:
-        raise UserError(f"{name}={value}: not a whole number") from None
+        number = int(value)
+    except (ValueError, TypeError, OverflowError):
+        number = -1
+    if number < 0 or (isinstance(value, float) and value != number):
+        raise UserError(f"{name}={value}: must be a whole number, not below 0")
+    return number
 
 
 def nearest(name: str, names: Mapping[str, object] | list[str]) -> str:
