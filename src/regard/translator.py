@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,9 +17,10 @@ from regard.config import SearchConfig
 from regard.data.batches import collate
 from regard.models import Seq2Seq
 from regard.nn import watch
+from regard.nn.layers import read_only
 from regard.pictures.page import write_page
 from regard.run import Parts, Run
-from regard.search import Constraints, Hypothesis, beam, greedy, sample
+from regard.search import Beam, Constraints, Greedy, Hypothesis, Job, Rules, Sample, Search, decode
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST, UNK
 
@@ -107,55 +108,37 @@ class Translator:
         results = list(self.translate(texts, n_best=n_best, prefix=prefix, sampling=sampling))
         return results[0] if isinstance(text, str) else results
 
+    @torch.inference_mode()
     def translate(
-        self, texts: Iterable[str], *, n_best: int = 1, prefix: str = "", sampling: Sampling | None = None, window: int = 512
+        self, texts: Iterable[str], *, n_best: int = 1, prefix: str = "", sampling: Sampling | None = None, window: int = 1024
     ) -> Iterator[Result]:
         """Answers in the order of the texts, in constant memory: `window` texts at a time are read, sorted and decoded."""
-        stream, number = iter(texts), 0
-        while chunk := list(islice(stream, window)):
-            ids = [[*row, EOS] for row in self.source.encode_batch(chunk)]
-            found: dict[int, list[Hypothesis]] = {}
-            for group in self._groups([len(row) for row in ids]):
-                seeds = [number + i for i in group]
-                answers = self._decode([ids[i] for i in group], seeds, n_best, prefix, sampling)
-                found.update(zip(group, answers, strict=True))
-            for i, text in enumerate(chunk):
-                yield self._result(text, ids[i], found.get(i, []))
-            number += len(chunk)
-
-    def _groups(self, lengths: list[int]) -> Iterator[list[int]]:
-        """Texts of like length together, up to search.batch_tokens; an empty text (its <eos> alone) is not decoded."""
-        group: list[int] = []
-        for i in sorted((i for i, n in enumerate(lengths) if n > 1), key=lambda i: -lengths[i]):
-            if group and lengths[group[0]] * (len(group) + 1) > self.search.batch_tokens:
-                yield group
-                group = []
-            group.append(i)
-        if group:
-            yield group
-
-    @torch.inference_mode()
-    def _decode(
-        self, sources: list[list[int]], seeds: list[int], n_best: int, prefix: str, sampling: Sampling | None
-    ) -> list[list[Hypothesis]]:
-        c, device, batch = self.search, self.device, len(sources)
-        made = collate([(row, [BOS, EOS]) for row in sources])
-        memory = self.model.encoder(made.source.to(device), made.source_lengths.to(device))
-        state = self.model.decoder.start(memory)
+        stream, c = iter(texts), self.search
+        search = self._search(n_best, sampling)
         forced = self.target.encode(prefix) if prefix else []
-        constraints = Constraints(prefix=[forced] * batch if forced else None, no_repeat=c.no_repeat)
-        limit = [int(len(row) * c.limit_ratio) + c.limit_extra for row in sources]
-        rules: dict[str, Any] = {"batch": batch, "limit": limit, "minimum": c.minimum, "constraints": constraints}
-        rules |= {"suppress": self.suppress, "device": device}
+        rules = Rules(Constraints(no_repeat=c.no_repeat), c.minimum, self.suppress, self.device)
+        while chunk := list(islice(stream, window)):
+            jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(self.source.encode_batch(chunk))]
+            for text, job in zip(chunk, jobs):
+                job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra
+                job.seed = zlib.crc32(f"{sampling.seed if sampling else 0} {text}".encode())  # whatever stands beside it
+            waiting = sorted((job for job in jobs if len(job.source) > 1), key=lambda job: -len(job.source))  # the rest is empty
+            for _ in decode(self.model.step, self._begin, waiting, search, rules, c.batch_tokens):
+                pass
+            for text, job in zip(chunk, jobs):
+                yield self._result(text, list(job.source), job.found[:n_best])
+
+    def _search(self, n_best: int, sampling: Sampling | None) -> Search:
+        c = self.search
         if sampling is not None:
-            how = asdict(sampling)
-            seed = how.pop("seed")
-            own = [zlib.crc32(f"{seed} {s}".encode()) for s in seeds]
-            return sample(self.model.step, state, seeds=own, n=n_best, **how, **rules)
+            return Sample(n_best, sampling.temperature, sampling.top_k, sampling.top_p)
         if c.width == 1 and n_best == 1:
-            return [[found] for found in greedy(self.model.step, state, **rules)]
-        width, bounds = max(c.width, n_best), {"length_penalty": c.length_penalty, "patience": c.patience}
-        return beam(self.model.step, state, width=width, n_best=n_best, **bounds, **rules)
+            return Greedy()
+        return Beam(max(c.width, n_best), n_best, c.length_penalty, c.patience)
+
+    def _begin(self, jobs: Sequence[Job]) -> Any:
+        made = collate([(job.source, [BOS, EOS]) for job in jobs])
+        return self.model.decoder.start(self.model.encoder(made.source.to(self.device), made.source_lengths.to(self.device)))
 
     def _result(self, text: str, ids: list[int], found: list[Hypothesis]) -> Result:
         if not found:
@@ -195,4 +178,5 @@ def load(
     run = run if isinstance(run, Run) else Run.open(run)
     search = run.config.search if beam is None else replace(run.config.search, width=beam)
     model = run.model(checkpoint, parts).to(device)
+    read_only(model)
     return Translator(model, run.source, run.target, search, seen=int(run.manifest.get("longest_source", 0)))

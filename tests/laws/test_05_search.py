@@ -118,6 +118,32 @@ def test_selected_beams_do_not_disturb_each_other(model, batch_of, close):
 
 
 @torch.no_grad()
+def test_who_comes_later_sees_what_he_would_see_alone(model, batch_of, close):
+    """Sentences of other lengths, at other steps, with beams that have been reordered: side by side as each by itself."""
+    old, new = batch_of(7, [(5, 5), (2, 5)]), batch_of(8, [(3, 5), (7, 5), (1, 5)])
+    _, state = model.step(old.target_in[:, 0], start(model, old))
+    state = state.select(None, torch.zeros(2, 2, dtype=torch.long))
+    _, state = model.step(torch.arange(4) + 10, state)
+    state = state.select(None, torch.tensor([[1, 1], [1, 0]]))
+    _, state = model.step(torch.arange(4) + 15, state)
+    fresh = start(model, new).select(None, torch.zeros(3, 2, dtype=torch.long))
+    joined, tokens = state.join(fresh), torch.arange(10) + 16
+    for turn in (torch.tensor([[0, 1], [1, 0]]), torch.tensor([[1, 1], [0, 1]])):
+        first, state = model.step(tokens[:4], state)
+        second, fresh = model.step(tokens[4:], fresh)
+        both, joined = model.step(tokens, joined)
+        close(both, torch.cat((first, second)))
+        other = torch.tensor([[1, 0], [0, 0], [1, 1]])
+        state, fresh = state.select(None, turn), fresh.select(None, other)
+        joined = joined.select(None, torch.cat((turn, other)))
+    again = joined.join(start(model, old).select(None, torch.zeros(2, 2, dtype=torch.long)))
+    fewer = again.select(torch.tensor([0, 3]), torch.tensor([[1], [0]]))
+    alone = state.select(torch.tensor([0]), torch.tensor([[1]])), fresh.select(torch.tensor([1]), torch.tensor([[0]]))
+    expected = [model.step(torch.tensor([17 + i]), one)[0] for i, one in enumerate(alone)]
+    close(model.step(torch.tensor([17, 18]), fewer)[0], torch.cat(expected))
+
+
+@torch.no_grad()
 def test_the_source_is_kept_once_for_all_beams(model, batch_of):
     """Nothing that is as long as the source grows with the beams."""
     batch = batch_of(6, [(12, 3), (9, 3)])

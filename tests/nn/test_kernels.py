@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from regard.models.seq2seq import summed_loss
 from regard.nn import Mask, attend
 from regard.nn.kernels import add_dropped, cross_entropy, dropout, kept, pooled, pooled_own
+from regard.nn.layers import ReadOnly, read_only
 from regard.nn.scores import ScaledDot
 
 
@@ -116,3 +117,17 @@ def test_cross_entropy_is_the_formula(smoothing, bias):
     with torch.no_grad():
         again = cross_entropy(hidden, weight, b, targets, smoothing)
     torch.testing.assert_close(again[0], loss.detach())
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64, 65])
+@pytest.mark.parametrize("bias", [True, False])
+def test_read_only_is_linear(rows, bias):
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(48, 80, bias=bias)), torch.randn(rows, 3, 48)[:, 0]
+    expected = model(x).detach()
+    read_only(model)
+    assert isinstance(model[0], ReadOnly)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected)
+        torch.testing.assert_close(model(x[:, None]), expected[:, None])
+    torch.testing.assert_close(model(x), expected)

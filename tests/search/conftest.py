@@ -15,8 +15,12 @@ class TableState:
     names: Tensor  # (B,) which sentence: stored once for all of its hypotheses
     prefix: Tensor  # (B, K) a hash of the tokens fed so far
 
-    def select(self, sentences: Tensor, beams: Tensor) -> "TableState":
+    def select(self, sentences: Tensor | None, beams: Tensor) -> "TableState":
+        sentences = torch.arange(len(self.names)) if sentences is None else sentences
         return TableState(self.names[sentences], self.prefix[sentences.unsqueeze(-1), beams])
+
+    def join(self, other: "TableState") -> "TableState":
+        return TableState(torch.cat((self.names, other.names)), torch.cat((self.prefix, other.prefix)))
 
 
 @dataclass
@@ -49,8 +53,10 @@ class Table:
     def run(self, search: Any, names: list[int] | None = None, **settings: Any) -> Any:
         """Search the sentences `names`, by default all of them."""
         names = list(range(len(self.logits))) if names is None else names
-        state = TableState(torch.tensor(names), torch.zeros(len(names), 1, dtype=torch.long))
-        return search(self.step, state, batch=len(names), **settings)
+        return search(self.step, self.begin(names), batch=len(names), **settings)
+
+    def begin(self, names: list[int]) -> TableState:
+        return TableState(torch.tensor(names), torch.zeros(len(names), 1, dtype=torch.long))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.search import Constraints, Hypothesis, beam, greedy, sample
+from regard.search import Beam, Constraints, Greedy, Hypothesis, Job, Rules, Sample, beam, decode, greedy, sample
 from regard.search.sample import draw
 from regard.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -305,3 +305,32 @@ def test_inference_mode_changes_nothing(table):
 def test_an_empty_batch(table):
     for search, more in every_search([], limit=[]):
         assert table.random(0).run(search, [], **more) == []
+
+
+# ---- waiting and taking a place ----
+
+
+@quick
+@given(SEEDS, st.lists(st.integers(1, 9), min_size=6, max_size=6), st.integers(1, 6), st.integers(0, 3))
+def test_waiting_changes_nothing(table, seed, limits, room, kind):
+    """Few stand side by side, the others wait: what is found is what each would find alone."""
+    model = table.random(seed, sentences=6)
+    search = [Greedy(), Beam(3, 3), Sample(2, 1.5, 0, 0.9), Beam(2, 1, length_penalty=0.0)][kind]
+
+    def found(room):
+        jobs = [Job([0], limit, [4] * (i % 2), 100 + i, i) for i, limit in enumerate(limits)]
+        most = 0
+
+        def begin(some):
+            nonlocal most
+            state = model.begin([job.number for job in some])
+            most = max(most, len(some))
+            return state
+
+        rules = Rules(Constraints(no_repeat=3), minimum=1)
+        done = [job.number for job in decode(model.step, begin, jobs, search, rules, room)]
+        assert sorted(done) == list(range(6))
+        assert most <= (room or 6)
+        return [job.found for job in jobs]
+
+    assert found(room) == found(0) == found(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -58,15 +58,22 @@ class RNNState:
     extra: Tensor | None
     beams: int
 
-    def select(self, sentences: Tensor, beams: Tensor) -> RNNState:
+    def select(self, sentences: Tensor | None, beams: Tensor) -> RNNState:
+        all_stay, width = sentences is None, beams.shape[1]
+        sentences = torch.arange(len(self.lengths), device=beams.device) if sentences is None else sentences
         rows = (sentences[:, None] * self.beams + beams).flatten()
-        return RNNState(
-            tuple(part.index_select(1, rows) for part in self.hidden),
-            self.memory.select(sentences) if self.memory is not None else None,
-            self.lengths.index_select(0, sentences),
-            self.extra if self.extra is None or len(self.extra) == 1 else self.extra.index_select(0, sentences),
-            beams.shape[1],
-        )
+        hidden = tuple(part.index_select(1, rows) for part in self.hidden)
+        if all_stay:
+            return replace(self, hidden=hidden, beams=width)
+        memory = self.memory.select(sentences) if self.memory is not None else None
+        extra = self.extra if self.extra is None or len(self.extra) == 1 else self.extra.index_select(0, sentences)
+        return RNNState(hidden, memory, self.lengths.index_select(0, sentences), extra, width)
+
+    def join(self, other: RNNState) -> RNNState:
+        """The sentences of both."""
+        hidden = tuple(torch.cat(parts, 1) for parts in zip(self.hidden, other.hidden, strict=True))
+        memory = self.memory.join(other.memory) if self.memory is not None and other.memory is not None else None
+        return RNNState(hidden, memory, torch.cat((self.lengths, other.lengths)), None, self.beams)
 
 
 class RNNDecoder(Decoder):

@@ -57,7 +57,7 @@ class Decoder(nn.Module):
     """Target tokens -> logits, all at once, a few, or one by one: one path.
 
     A state is a value: reading returns a new one, and the old one stays good. `state.select(sentences (B',), beams (B', K'))`
-    keeps these sentences, and of each these hypotheses: it expands, reorders and prunes.
+    keeps these sentences (None: all), and of each these hypotheses: it expands, reorders and prunes. `state.join(other)`: both.
     """
 
     out: nn.Linear

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import TransformerConfig
@@ -122,32 +123,58 @@ class TransformerEncoder(Encoder):
 
 @dataclass(frozen=True)
 class TransformerState:
-    """Once per sentence (B): `cross`, `lengths`, `extra`. Per hypothesis (B × K rows): `own`. One KeyValue per block each."""
+    """All once per sentence (B). In `own`, one KeyValue a block, each token that any hypothesis has read has a slot; `seen`
+    (B, K, S) says which slots are a hypothesis' own past. So to choose among hypotheses costs a few bits, and copies nothing."""
 
     own: tuple[KeyValue, ...]
     cross: tuple[KeyValue, ...]
     lengths: Tensor
     extra: Tensor | None
-    beams: int
+    at: Tensor
+    """(B,): target tokens read so far."""
+    seen: Tensor | None = None
+    """None: there is one hypothesis, and all slots are its past."""
     raw: Memory | None = None
     """In training, instead of `cross`: the source's packed states, which each block projects itself."""
 
     @property
-    def length(self) -> int:
-        """Target tokens read so far."""
+    def slots(self) -> int:
         return len(self.own[0]) if self.own else 0
 
-    def select(self, sentences: Tensor, beams: Tensor) -> TransformerState:
-        rows = (sentences[:, None] * self.beams + beams).flatten()
-        # The memory of the sentences is copied only when some of them leave; reordering beams does not touch it.
-        same = len(sentences) == len(self.lengths) and bool((sentences.diff() == 1).all())
-        return TransformerState(
-            tuple(kv.select(rows) for kv in self.own),
-            self.cross if same else tuple(kv.select(sentences) for kv in self.cross),
-            self.lengths.index_select(0, sentences),
-            self.extra if self.extra is None or len(self.extra) == 1 else self.extra.index_select(0, sentences),
-            beams.shape[1],
-        )
+    def sight(self, beams: int, steps: int) -> Tensor:
+        """(B, K · T, S + K · T): what each of T new tokens of every hypothesis may look at, these tokens included."""
+        new = torch.eye(beams, device=self.at.device).kron(torch.ones(steps, steps, device=self.at.device).tril()).bool()
+        return torch.cat((self._seen().repeat_interleave(steps, 1), new.expand(len(self.at), -1, -1)), -1)
+
+    def _seen(self) -> Tensor:
+        return self.seen if self.seen is not None else self.at.new_ones(len(self.at), 1, self.slots, dtype=torch.bool)
+
+    def select(self, sentences: Tensor | None, beams: Tensor) -> TransformerState:
+        one = self.seen is None and beams.shape[1] == 1
+        if sentences is None:
+            return self if one else replace(self, seen=self._seen().gather(1, beams[..., None].expand(-1, -1, self.slots)))
+        own, cross = (tuple(kv.select(sentences) for kv in side) for side in (self.own, self.cross))
+        extra = self.extra if self.extra is None or len(self.extra) == 1 else self.extra[sentences]
+        seen = None if one else self._seen()[sentences[:, None], beams]
+        return TransformerState(own, cross, self.lengths[sentences], extra, self.at[sentences], seen)
+
+    def join(self, other: TransformerState) -> TransformerState:
+        """The sentences of both. What no hypothesis looks at any more is left behind."""
+        one, two = self._tidy(), other._tidy()
+        length = max(one.slots, two.slots)
+        seen = torch.cat([F.pad(x._seen(), (0, length - x.slots)) for x in (one, two)])
+        owns = [x.own or tuple(kv.gather(x.at.new_zeros(len(x.at), 0)) for kv in x.cross) for x in (one, two)]
+        own, cross = (tuple(a.join(b) for a, b in zip(*sides)) for sides in (owns, (one.cross, two.cross)))
+        lengths, at = torch.cat((one.lengths, two.lengths)), torch.cat((one.at, two.at))
+        return TransformerState(own, cross, lengths, None, at, seen)
+
+    def _tidy(self) -> TransformerState:
+        if self.seen is None or not self.own:
+            return self
+        used = self.seen.any(1)
+        slots = used.byte().argsort(dim=1, descending=True, stable=True)[:, : int(used.sum(1).max())]
+        seen = self.seen.gather(2, slots[:, None].expand(-1, self.seen.shape[1], -1))
+        return replace(self, own=tuple(kv.gather(slots) for kv in self.own), seen=seen)
 
 
 class TransformerDecoder(Decoder):
@@ -166,33 +193,39 @@ class TransformerDecoder(Decoder):
         self.dropout, self.enter = c.dropout, enter
 
     def start(self, memory: Memory) -> TransformerState:
+        at = torch.zeros_like(memory.lengths)
         if memory.layout is not None:
-            return TransformerState((), (), memory.lengths, memory.extra, beams=1, raw=memory)
+            return TransformerState((), (), memory.lengths, memory.extra, at, raw=memory)
         layout = Layout.of(memory.lengths, memory.states.shape[1])
         packed = layout.pack(memory.states)
         crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
         cross = tuple(attention.project(packed, layout=layout) for attention in crossing)
-        return TransformerState((), cross, memory.lengths, memory.extra, beams=1)
+        return TransformerState((), cross, memory.lengths, memory.extra, at)
 
     def hidden(
         self, tokens: Tensor, state: TransformerState, *, layout: Layout | None = None, positions: Tensor | None = None
     ) -> tuple[Tensor, TransformerState]:
-        places = layout or Layout(tokens.shape[0], tokens.shape[1], None)
+        # The hypotheses of a sentence stand side by side: they share its memory, and the slots of what they have read.
+        sentences, (rows, steps) = len(state.lengths), tokens.shape
+        beams = rows // sentences
+        places = layout or Layout(sentences, beams * steps, None)
         if positions is None:
-            end = state.length + tokens.shape[1]
-            positions = torch.arange(state.length, end, device=tokens.device).expand_as(tokens)
+            positions = torch.arange(steps, device=tokens.device).expand(sentences, -1)
+            positions = positions if layout else (state.at[:, None] + positions).repeat(1, beams)
+        tokens, positions = tokens.reshape(sentences, -1), positions.reshape(sentences, -1)
+        sight = None if beams == 1 and state.seen is None else state.sight(beams, steps)
+        past = Mask(causal=True, offset=state.slots) if sight is None else Mask(extra=sight[:, None])
+        source = Mask(key_lengths=state.lengths, extra=state.extra)
         where = places.pack(positions)
         x = self.enter(self.embedding, self.position, places.pack(tokens), where, self.dropout, self.training)
         own: list[KeyValue] = []
-        past, source = Mask(causal=True, offset=state.length), Mask(key_lengths=state.lengths, extra=state.extra)
-        # The hypotheses of a sentence share its one memory: their queries stand side by side.
-        sentences = len(state.lengths)
-        together = replace(places, batch=sentences, length=places.batch // sentences * places.length)
         for i, block in enumerate(self.blocks):
             before = state.own[i] if state.own else None
-            seen = state.raw or state.cross[i], source, together
+            seen = state.raw or state.cross[i], source, places
             x, read = block(x, past, positions, places, before, seen, keep=layout is None)
             own += [] if read is None else [read]
         x = self.norm(x)
-        state = TransformerState(tuple(own), state.cross, state.lengths, state.extra, state.beams, state.raw)
-        return (x if layout else places.pad(x)), state
+        if layout is not None:
+            return x, state
+        state = replace(state, own=tuple(own), at=state.at + steps, seen=None if sight is None else sight[:, steps - 1 :: steps])
+        return x.view(rows, steps, -1), state

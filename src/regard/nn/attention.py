@@ -247,7 +247,7 @@ class Attention(nn.Module):
             if torch.compiler.is_compiling():
                 return self._pool(self._weights(q, memory, mask, positions), memory, positions)
             return pooled(q, memory.key, memory.value, None if free else mask.bias(queries, keys, q), scale, p)
-        allowed = None if square or free else mask.dense(queries, keys, q.device)
+        allowed = None if square or free else mask.bias(queries, keys, q)
         if term is not None:
             square = False
             hidden = None if free else ~mask.dense(queries, keys, q.device)

@@ -13,14 +13,18 @@ from torch.autograd.function import once_differentiable
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """F.dropout. On a CPU torch draws its numbers one by one, which costs more than all else around a small product."""
-    if not training or p == 0 or x.is_cuda:
-        return F.dropout(x, p, training)
+    if not training or p == 0:
+        return x
+    if x.is_cuda:
+        return F.dropout(x, p)
     return _Dropped.apply(x, kept(x.shape, p).to(x.dtype))  # type: ignore[no-untyped-call]
 
 
 def add_dropped(x: Tensor, added: Tensor, p: float, training: bool) -> Tensor:
     """x + dropout(added), on a CPU in one pass."""
-    if not training or p == 0 or x.is_cuda or x.dtype != added.dtype:
+    if not training or p == 0:
+        return x + added
+    if x.is_cuda or x.dtype != added.dtype:
         return x + dropout(added, p, training)
     return _AddDropped.apply(x, added, kept(added.shape, p).to(x.dtype))  # type: ignore[no-untyped-call]
 

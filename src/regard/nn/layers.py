@@ -81,3 +81,30 @@ class Residual(nn.Module):
         p, training = self.dropout, self.training
         x = add_dropped(x, added, p, training) if self.residual else dropout(added, p, training)
         return x if self.pre else self.norm(x)
+
+
+class ReadOnly(nn.Module):
+    """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up to twice as fast there."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.bias, self.weight = layer.bias, nn.Parameter(layer.weight.detach().t().contiguous().t(), requires_grad=False)
+        self.packed: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.numel() // x.shape[-1]
+        plain = rows > 64 or (rows == 1 and x.dtype == torch.float32) or not torch.backends.mkldnn.is_available()
+        if plain or torch.is_grad_enabled():
+            return F.linear(x, self.weight, self.bias)
+        if self.packed is None:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), rows)
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+
+
+def read_only(model: nn.Module) -> None:
+    """Make every Linear of a model on a CPU a ReadOnly. What was tied is no longer."""
+    for name, layer in list(model.named_children()):
+        if type(layer) is nn.Linear and layer.weight.device.type == "cpu":
+            setattr(model, name, ReadOnly(layer))
+        else:
+            read_only(layer)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn.masks import Layout
@@ -46,7 +47,7 @@ class KeyValue:
         start, end = len(self), len(self) + len(new)
         room = self.storage
         if room is None or room.fill != start or room.key.shape[2] < end:
-            room = self._reserve(max(2 * end, 32))
+            room = self._reserve(end + max(32, end // 2))
         room.key[:, :, start:end] = new.key
         room.value[:, :, start:end] = new.value
         room.positions[:, start:end] = new.positions
@@ -78,3 +79,19 @@ class KeyValue:
         positions[:, :length] = self.positions.index_select(0, rows)
         room = _Storage(key, value, positions, length)
         return KeyValue(key[:, :, :length], value[:, :, :length], positions[:, :length], room)
+
+    def gather(self, slots: Tensor) -> KeyValue:
+        """Of each row its slots (B, S'), in this order."""
+        where = slots[:, None, :, None]
+        key, value = (x.gather(2, where.expand(-1, x.shape[1], -1, x.shape[3])) for x in (self.key, self.value))
+        return KeyValue(key, value, self.positions.gather(1, slots))
+
+    def join(self, other: Self) -> KeyValue:
+        """The rows of both, the shorter ones filled up with slots that nobody should look at."""
+        length = max(len(self), len(other))
+
+        def both(one: Tensor, two: Tensor, axis: int) -> Tensor:
+            fill = (0, 0) if axis == 2 else ()
+            return torch.cat([F.pad(x, (*fill, 0, length - x.shape[axis])) for x in (one, two)])
+
+        return KeyValue(both(self.key, other.key, 2), both(self.value, other.value, 2), both(self.positions, other.positions, 1))

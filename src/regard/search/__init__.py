@@ -1,9 +1,13 @@
 """Steps -> hypotheses: greedy, beam and sampling. The room knows no model; it is given a step function and a state."""
 
-from regard.search.beam import beam
+from regard.search.beam import Beam, beam
 from regard.search.constraints import Constraints, Rules
-from regard.search.greedy import greedy
-from regard.search.hypothesis import Hypothesis, Selectable, Step
-from regard.search.sample import sample
+from regard.search.engine import Search, decode
+from regard.search.greedy import Greedy, greedy
+from regard.search.hypothesis import Hypothesis, Job, Selectable, Step
+from regard.search.sample import Sample, sample
 
-__all__ = ["Constraints", "Hypothesis", "Rules", "Selectable", "Step", "beam", "greedy", "sample"]
+__all__ = [
+    "Beam", "Constraints", "Greedy", "Hypothesis", "Job", "Rules", "Sample", "Search", "Selectable", "Step",
+    "beam", "decode", "greedy", "sample",
+]  # fmt: skip

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.search.hypothesis import Job
 from regard.text.vocabulary import BOS, EOS, PAD
 
 
@@ -32,46 +32,33 @@ class Constraints:
 
 @dataclass
 class Rules:
-    """The keywords that every search takes, checked and ready to apply to its logits."""
+    """What every search applies to its logits."""
 
-    batch: int
-    limit: Tensor | Sequence[int]  # (B,) the most steps of each sentence, <eos> counted
+    demands: Constraints = field(default_factory=Constraints)
     minimum: int = 0  # the fewest tokens, <eos> not counted
-    constraints: Constraints | None = None
     suppress: Tensor | None = None  # (V,) True for ids never produced, beside <pad> and <bos>
     device: torch.device | str = "cpu"
+    bans: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        self.demands = self.constraints or Constraints()
-        self.limits = torch.as_tensor(self.limit, dtype=torch.long, device=self.device)
-        self.longest = max(self.limits.tolist(), default=0)
-        prefix = self.demands.prefix or [[]] * self.batch
-        if not self.batch == len(self.limits) == len(prefix) or (self.limits < 1).any():
-            got = f"{len(prefix)} prefixes, limits {self.limits.tolist()}"
-            raise UserError(f"a batch of {self.batch} sentences needs a prefix and a limit of at least 1 for each; got {got}")
-        self.forced = torch.tensor(list(zip_longest(*prefix, fillvalue=-1)), device=self.device)  # (steps, B), -1: free
+    def __call__(self, logits: Tensor, history: Tensor, jobs: Sequence[Job], copies: int) -> Tensor:
+        """Logits (R, V) in fp32, -inf for what may not follow `history` (R, t); there are `copies` rows of each job.
 
-    def __call__(self, logits: Tensor, history: Tensor, sentences: Tensor) -> Tensor:
-        """Logits (R, V) in fp32, -inf for what may not follow `history` (R, t); row r is of sentence `sentences[r]`.
-
-        Masking comes before normalisation, so the probabilities of what is left sum to one.
+        Masking comes before normalisation, so the probabilities of what is left sum to one. Writes into the logits it is given.
         """
-        vocabulary, step = logits.shape[1], history.shape[1]
-        if step == 0:
-            self.bans = torch.zeros(vocabulary, device=self.device)  # to add is twice as fast as to fill by a mask
-            self.bans[[PAD, BOS, *self.demands.forbid]] = -torch.inf
-            if self.suppress is not None:
-                self.bans[self.suppress] = -torch.inf
-        logits = (logits + self.bans).float()
-        if step < self.minimum:
-            logits[:, EOS] = -torch.inf
-        if 0 < self.demands.no_repeat <= step:
-            logits[repeats(history, self.demands.no_repeat, vocabulary)] = -torch.inf
-        if step < len(self.forced):
-            tokens = self.forced[step, sentences]
-            bound = tokens >= 0
-            logits[bound] = -torch.inf
-            logits[bound, tokens[bound]] = 0.0
+        if self.bans is None:
+            banned = torch.zeros(logits.shape[1], dtype=torch.bool) if self.suppress is None else self.suppress.clone()
+            banned[[PAD, BOS, *self.demands.forbid]] = True
+            self.bans = banned.nonzero().squeeze(1).to(self.device)
+        logits = logits.float().index_fill_(1, self.bans, -torch.inf)
+        each = logits.view(len(jobs), copies, -1)
+        if early := [row for row, job in enumerate(jobs) if job.age < self.minimum]:
+            each[early, :, EOS] = -torch.inf
+        if 0 < self.demands.no_repeat < history.shape[1]:
+            logits[repeats(history, self.demands.no_repeat, logits.shape[1])] = -torch.inf
+        for row, job in enumerate(jobs):
+            if job.age < len(job.prefix):
+                each[row] = -torch.inf
+                each[row, :, job.prefix[job.age]] = 0.0
         return logits
 
 
@@ -79,7 +66,7 @@ def repeats(history: Tensor, size: int, vocabulary: int) -> Tensor:
     """True (R, V) where a token would end an n-gram of `size` that `history` (R, t), t >= size, already holds."""
     grams = history.unfold(1, size, 1)  # (R, t-size+1, size)
     tail = history[:, history.shape[1] - size + 1 :].unsqueeze(1)  # (R, 1, size-1): empty for size 1, which all match
-    seen = (grams[..., :-1] == tail).all(-1)
+    seen = (grams[..., :-1] == tail).all(-1) & (grams[..., -1] >= 0)  # -1: before the sentence began
     # what was not seen goes to one column too many, so that it cannot unset what was
     columns = torch.where(seen, grams[..., -1], vocabulary)
     mask = torch.zeros(len(history), vocabulary + 1, dtype=torch.bool, device=history.device)

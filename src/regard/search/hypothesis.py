@@ -1,11 +1,11 @@
-"""What a search takes and what it gives: the state, the step and the hypothesis.
+"""What a search takes and what it gives: the state, the step, the job and the hypothesis.
 
 Shapes: B sentences, K hypotheses of each, R = B*K rows (sentence-major), V vocabulary, t tokens so far.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, Self, TypeVar
 
 from torch import Tensor
@@ -17,8 +17,12 @@ from regard.text.vocabulary import EOS
 class Selectable(Protocol):
     """The decoder's state, of which a search only asks that it follows the hypotheses."""
 
-    def select(self, sentences: Tensor, beams: Tensor) -> Self:
-        """Keep `sentences` (B',) of the B; of each, its hypotheses `beams` (B', K') become the new K'."""
+    def select(self, sentences: Tensor | None, beams: Tensor) -> Self:
+        """Keep `sentences` (B',) of the B, or all; of each, its hypotheses `beams` (B', K') become the new K'."""
+        ...
+
+    def join(self, other: Self) -> Self:
+        """The sentences of both; both have K hypotheses of each."""
         ...
 
 
@@ -46,3 +50,18 @@ class Hypothesis:
             raise UserError("the model's logits are NaN or infinite: its weights are broken, or fp16 overflowed")
         score = total / max(len(produced), 1) ** length_penalty
         return cls(produced[:-1] if finished else produced, score, logprobs, finished)
+
+
+@dataclass(eq=False)
+class Job:
+    """A sentence to be searched, how far it is, and what was found."""
+
+    source: Sequence[int] = ()
+    limit: int = 1  # the most steps, <eos> counted
+    prefix: Sequence[int] = ()  # the tokens the output begins with
+    seed: int = 0
+    number: int = 0  # the caller's
+    age: int = 0  # steps taken
+    led: bool = False  # its best candidate has ended, at some step
+    ended: list[tuple[int, Hypothesis]] = field(default_factory=list)  # with their slots
+    found: list[Hypothesis] = field(default_factory=list)  # when it is done: best first, or in the order drawn

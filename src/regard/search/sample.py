@@ -1,50 +1,57 @@
 """Sampling: tokens drawn from the model's distribution, reproducibly for each sentence."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.search.constraints import Rules
-from regard.search.greedy import follow
-from regard.search.hypothesis import Hypothesis, S, Step
+from regard.search.engine import together
+from regard.search.greedy import Greedy
+from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 
-@torch.no_grad()
-def sample(
-    step: Step[S],
-    state: S,
-    *,
-    seeds: Sequence[int],
-    n: int = 1,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    **rules: Any,
-) -> list[list[Hypothesis]]:
-    """`n` samples of each sentence, in the order drawn. A sentence's seed decides them, whatever its batch.
+@dataclass
+class Sample(Greedy):
+    """`copies` samples of each sentence, in the order drawn. A sentence's seed decides them, whatever its batch.
 
     The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to the fewest that
     hold `top_p` of what is left. Log-probabilities and scores are the model's own, before these three, so that they
-    compare with those of the other searches. `rules` as in `greedy`.
+    compare with those of the other searches.
     """
-    if temperature <= 0 or top_k < 0 or not 0 < top_p <= 1 or n < 1:
-        wish = "temperature > 0, top_k >= 0, 0 < top_p <= 1 and n >= 1"
-        raise UserError(f"sampling needs {wish}; got {temperature=}, {top_k=}, {top_p=}, {n=}")
-    made = Rules(**rules)
-    dice = torch.empty(made.batch, made.longest, n, dtype=torch.float64)
-    for row, seed in zip(dice, seeds, strict=True):
-        row.uniform_(generator=torch.Generator().manual_seed(seed))
-    dice = dice.to(made.device)
 
-    def pick(logits: Tensor, sentences: Tensor, t: int) -> Tensor:
-        return draw(narrow(logits / temperature, top_k, top_p), dice[sentences, t].flatten())
+    copies: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
 
-    first = torch.zeros(made.batch, n, dtype=torch.long, device=made.device)
-    state = state.select(torch.arange(made.batch, device=made.device), first)
-    return follow(step, state, pick, made, copies=n)
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or self.copies < 1:
+            wish = "temperature > 0, top_k >= 0, 0 < top_p <= 1 and n >= 1"
+            got = f"temperature={self.temperature}, top_k={self.top_k}, top_p={self.top_p}, n={self.copies}"
+            raise UserError(f"sampling needs {wish}; got {got}")
+
+    def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
+        seeds, ages = (torch.tensor(values, device=logits.device) for values in zip(*((job.seed, job.age) for job in jobs)))
+        return draw(narrow(logits / self.temperature, self.top_k, self.top_p), dice(seeds, ages, self.copies).flatten())
+
+
+def sample(
+    step: Step[S], state: S, *, n: int = 1, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, **rules: Any
+) -> list[list[Hypothesis]]:
+    """`n` samples of each sentence; `rules` as in `greedy`, and `seeds`."""
+    return together(step, state, Sample(n, temperature, top_k, top_p), **rules)
+
+
+def dice(seeds: Tensor, ages: Tensor, copies: int) -> Tensor:
+    """Numbers from 0 to 1 (B, K), a function of seed, step and copy alone (SplitMix64)."""
+    number = (torch.arange(copies, device=ages.device) << 32) + ages[:, None] + 1
+    x = seeds[:, None] + number * (0x9E3779B97F4A7C15 - 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1)):
+        x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    return ((x >> 11) & ((1 << 53) - 1)).double() / 2**53
 
 
 def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
