@@ -180,6 +180,13 @@ def test_stream_answers_before_the_end(run):
         assert process.wait(20) == 0
 
 
+def test_a_reader_of_pairs_may_leave():
+    words = f"{sys.executable} -m regard data generate copy --count 100000 | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+    assert done.stdout.split("\n")[1] == "0"
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize("source", ["--input in.txt", "< in.txt", "< <(cat in.txt; exec sleep 20 2> /dev/null)"])
 def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
     """`regard translate … | head -1`, also while more input is still awaited."""

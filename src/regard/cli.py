@@ -7,7 +7,7 @@ import os
 import select
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,22 +112,29 @@ def translate(
 
     translator, warned = regard.load(run, beam=beam), 0
     sampling = Sampling(temperature, top_k, top_p, seed) if sample else None
-    try:
-        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
-            for burst in [text] if text else _bursts(input):
-                for result in translator.translate(burst, n_best=nbest, prefix=prefix, sampling=sampling):
-                    print(_line(result, as_json, nbest), file=sink)
-                    for warning in [] if as_json or warned >= 5 else result.warnings:
-                        print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
-                    warned += bool(result.warnings)
-                    if attention is not None:
-                        result.write_page(attention)
-                        attention = None
-                sink.flush()
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough; typer would make it exit code 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes nowhere
+    with _reader_may_leave(), output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
+        for burst in [text] if text else _bursts(input):
+            for result in translator.translate(burst, n_best=nbest, prefix=prefix, sampling=sampling):
+                print(_line(result, as_json, nbest), file=sink)
+                for warning in [] if as_json or warned >= 5 else result.warnings:
+                    print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
+                warned += bool(result.warnings)
+                if attention is not None:
+                    result.write_page(attention)
+                    attention = None
+            sink.flush()
     if warned > 5 and not as_json:
         print(f"warning: {warned - 5:,} more texts like these; --json tells each", file=sys.stderr)
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """A reader such as `head` that has seen enough is no error; typer would make it exit code 1."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes nowhere
 
 
 def _line(result: Any, as_json: bool, nbest: int) -> str:
@@ -287,8 +294,9 @@ def data_generate(
     if wrong := [word for word in options or [] if "=" not in word or word.startswith("-")]:
         raise UserError(f"{wrong[0]!r} is not an option: write name=value, such as complexity=3")
     values = dict(word.split("=", 1) for word in options or [])
-    for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
-        print(f"{source}\t{target}")
+    with _reader_may_leave():
+        for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
+            print(f"{source}\t{target}")
 
 
 @data.command("inspect")

@@ -109,6 +109,7 @@ def _gloo(tmp_path_factory):
 def start(*words):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"}
+    environment["GLOO_SOCKET_IFNAME"] = "lo"  # whatever this machine is called, and whoever knows that name
     return subprocess.Popen([*torchrun, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
