@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import math
 import tomllib
+import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +70,8 @@ class TransformerConfig:
     feedforward: bool = True  # Have feed-forward layers. Off: attention only.
     tie: Literal["none", "target", "all"] = "all"  # shared weights: target input and output; all: the source too
     bias: bool = True  # Biases in the projections of attention.
-    dropout: float = 0.1  # On embeddings and on what each part adds.
+    dropout: float = 0.1  # On what each part adds, and on embeddings.
+    embedding_dropout: float | None = None  # On embeddings, if it shall differ from dropout.
     attention_dropout: float = 0.0  # On attention weights.
     activation_dropout: float = 0.0  # Inside the feed-forward layer.
     max_positions: int = 1024  # Size of a learned position table.
@@ -217,6 +219,8 @@ def _nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 def _checked(value: Any, hint: Any, name: str) -> Any:
     origin = get_origin(hint)
+    if origin is types.UnionType:  # may be left open
+        return None if value is None else _checked(value, get_args(hint)[0], name)
     if isinstance(value, str) and origin is not Literal and hint is not str:  # from the command line
         with contextlib.suppress(tomllib.TOMLDecodeError):
             value = tomllib.loads(f"v = {value}")["v"]
@@ -311,7 +315,7 @@ def to_toml(settings: Mapping[str, Mapping[str, Any]]) -> str:
     blocks = []
     for section, values in settings.items():
         tables = {n: v for n, v in values.items() if isinstance(v, Mapping)}
-        lines = [f"[{section}]", *(f"{n} = {_toml(v)}" for n, v in values.items() if n not in tables)]
+        lines = [f"[{section}]", *(f"{n} = {_toml(v)}" for n, v in values.items() if n not in tables and v is not None)]
         for name, table in tables.items():
             lines += ["", f"[{section}.{name}]", *(f"{n} = {_toml(v)}" for n, v in table.items())]
         blocks.append("\n".join(lines))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import types
 import typing
 from typing import Literal, get_args, get_origin
 
@@ -28,6 +29,8 @@ def values(hint, name):
     if get_origin(hint) is dict:
         simple = st.integers() | st.booleans() | texts | numbers
         return st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), simple, max_size=3)
+    if get_origin(hint) is types.UnionType:
+        return st.none() | values(get_args(hint)[0], name)
     return {int: st.integers(1, 64), float: numbers, bool: st.booleans(), str: texts}[hint]
 
 

@@ -1,5 +1,7 @@
 """From a config to a model: ties, sizes, and parts of the user's own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -117,3 +119,19 @@ def test_a_mask_of_ones_own_hides_a_source_token():
     other = torch.tensor([[5, 9, 7, 2]])
     assert torch.equal(logits(SOURCE[:1], hidden), logits(other, hidden))
     assert not torch.allclose(logits(SOURCE[:1], None), logits(other, None))
+
+
+def test_dropout_of_the_embeddings_alone():
+    c = TransformerConfig(width=16, ffn=16, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)
+    source, lengths = torch.full((1, 50), 17), torch.tensor([50])
+
+    def spread(**changes):
+        torch.manual_seed(0)
+        embedded = build_model(replace(c, position="none", **changes), 30, 30).train().encoder(source, lengths).states
+        return float(embedded.detach().std(1).max())
+
+    assert spread() == pytest.approx(0, abs=1e-5)  # one token, no position: all places alike
+    assert spread(embedding_dropout=0.3) > 0.1
+    assert spread(dropout=0.3, embedding_dropout=0.0) > 0.1
+    assert build_model(replace(c, dropout=0.3, embedding_dropout=0.0), 30, 30).encoder.dropout == 0.0
+    assert build_model(replace(c, dropout=0.3), 30, 30).decoder.dropout == 0.3

@@ -98,7 +98,7 @@ class TransformerEncoder(Encoder):
         self.position = parts.make_position(c, in_attention=False)
         self.blocks = nn.ModuleList(Block(c, parts, crossing=False) for _ in range(c.encoder_layers))
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
-        self.dropout, self.enter = c.dropout, enter
+        self.dropout, self.enter = c.dropout if c.embedding_dropout is None else c.embedding_dropout, enter
 
     def forward(
         self,
@@ -190,7 +190,7 @@ class TransformerDecoder(Decoder):
         nn.init.normal_(self.out.weight, std=c.width**-0.5)
         if c.tie != "none":
             self.out.weight = embedding.weight
-        self.dropout, self.enter = c.dropout, enter
+        self.dropout, self.enter = c.dropout if c.embedding_dropout is None else c.embedding_dropout, enter
 
     def start(self, memory: Memory) -> TransformerState:
         at = torch.zeros_like(memory.lengths)
