@@ -23,7 +23,7 @@ demo: .venv/installed
 	touch $@
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal  # some announce AMX and have none
 
 test-slow: .venv/developer
 	$(BIN)/pytest -m slow --override-ini addopts="-q --strict-markers --import-mode=importlib"

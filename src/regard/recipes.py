@@ -13,6 +13,7 @@ from regard import config as settings
 from regard.config import Config, Settings
 from regard.data.corpus import encode
 from regard.data.pairs import Pair, Skipped
+from regard.data.readers import plain_name
 from regard.data.splits import grouped, open_data
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
@@ -144,5 +145,6 @@ def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
     if data is None:
         return open_splits(c).split(split)
     if Path(data).is_file():
-        return open_data(str(data), source=c.source or None, target=c.target or None, dev=0, test=0).train
+        named = not plain_name(Path(data)).endswith(".tsv")  # a TSV can judge what was trained on two files
+        return open_data(str(data), source=c.source if named else None, target=c.target if named else None, dev=0, test=0).train
     return open_splits(dataclasses.replace(c, path=str(data), limit=0)).split(split)

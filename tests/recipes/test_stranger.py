@@ -79,6 +79,7 @@ MISTAKES = {
     "not a setting": (["train", "good.tsv", "steps=3"], "'steps=3' is not a setting"),
     "missing config": (["train", "good.tsv", "--config", "my.toml"], "my.toml: no such file"),
     "nothing short enough": (["train", "good.tsv", "data.max_length=1"], "no pair is left"),
+    "column of a TSV": (["train", "good.tsv", "data.source=en"], "the columns of a TSV have no names"),
     "no run": (["translate", "runs/none", "hello"], "runs/none: no such run"),
     "not a run": (["evaluate", "folder"], "folder: not a run"),
     "start from nothing": (["train", "good.tsv", "--from", "runs/none"], "runs/none: no such run"),

@@ -9,6 +9,8 @@ import torch
 
 import regard
 from regard.config import merge
+from regard.data.splits import open_data
+from regard.planning import choose
 from regard.reporter import Reporter
 from regard.run import get_weights
 from regard.training.trainer import Trainer
@@ -286,3 +288,15 @@ def test_python_speaks_of_the_same_settings(train):
     with pytest.raises(regard.UserError, match=r"did you mean train\.steps"):
         train(train={"stesp": 3})
     assert dataclasses.asdict(regard.Config())["train"]["steps"] == 10_000
+
+
+def test_the_plan_tells_what_is_trained():
+    """What the user has set stands in its reasons as he set it, or not at all; and the rest is chosen all the same."""
+    splits = open_data("copy", options={"train": 300, "dev": 10, "test": 10})
+    free, reasons = choose(splits, {})
+    assert "of width 128" in " ".join(reasons)
+    chosen, reasons = choose(splits, {"model": {"width": "64"}, "train": {"steps": "9"}, "text": {"tokenizer": "bytes"}})
+    assert "2+2 layers of width 64" in " ".join(reasons)
+    assert not any(reason.startswith(("tokens:", "length:")) for reason in reasons)
+    assert "epochs" not in chosen["train"]
+    assert chosen["data"] == free["data"]

@@ -119,5 +119,5 @@ def test_what_a_caller_can_put_right(table):
     model = table.random(0)
     with pytest.raises(UserError, match="got 1 prefixes"):
         model.run(greedy, limit=[3] * 4, constraints=Constraints([[3]]))
-    with pytest.raises(TypeError, match="limit"):
+    with pytest.raises(TypeError, match=r"missing .* 'limit'"):
         model.run(beam, width=2, limits=[3] * 4)

@@ -42,8 +42,10 @@ def read(path: Path, *, source: str | None = None, target: str | None = None, sk
         if counts[0] != counts[1]:  # asked before the first pair, since every pair after the missing line would be wrong
             raise UserError(f"{both[0]} has {counts[0]:,} lines and {both[1]} has {counts[1]:,}; aligned files need as many")
         return _pairs(f"{both[0].name} + {both[1].name}", zip(*map(_lines, both)), lambda lines: [*map(_text, lines)], skipped)
-    source, target = source or "source", target or "target"
     block, ending = _check(path), Path(plain_name(path)).suffix.lower()
+    if ending == ".tsv" and (source or target):
+        raise UserError(f"{path}: the columns of a TSV have no names, so leave out data.source and data.target")
+    source, target = source or "source", target or "target"
     if ending in _PARQUET or block.startswith(b"PAR1"):
         return _pairs(path.name, _parquet(path, source, target), partial(_from_item, source=source, target=target), skipped)
     if ending not in _JSON:

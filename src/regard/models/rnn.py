@@ -71,6 +71,7 @@ class RNNState:
 
     def join(self, other: RNNState) -> RNNState:
         """The sentences of both."""
+        assert self.extra is None, "a mask of one's own belongs to its sentences: they cannot be joined"
         hidden = tuple(torch.cat(parts, 1) for parts in zip(self.hidden, other.hidden, strict=True))
         memory = self.memory.join(other.memory) if self.memory is not None and other.memory is not None else None
         return RNNState(hidden, memory, torch.cat((self.lengths, other.lengths)), None, self.beams)

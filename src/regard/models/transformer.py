@@ -160,6 +160,7 @@ class TransformerState:
 
     def join(self, other: TransformerState) -> TransformerState:
         """The sentences of both. What no hypothesis looks at any more is left behind."""
+        assert self.extra is None, "a mask of one's own belongs to its sentences: they cannot be joined"
         one, two = self._tidy(), other._tidy()
         length = max(one.slots, two.slots)
         seen = torch.cat([F.pad(x._seen(), (0, length - x.slots)) for x in (one, two)])

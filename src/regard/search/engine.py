@@ -105,6 +105,8 @@ def decode(
             best = found.scores.argsort(dim=1, descending=True, stable=True)
             found = found.take(rows, slots.expand(len(keep), -1) if search.apart else best[rows, : search.copies])
             state = state.select(rows if done else None, found.parents) if keep else None
+            width = max((live[row].age for row in keep), default=0) + 1  # the past of those who have left goes with them
+            found = found._replace(tokens=found.tokens[..., -width:], logprobs=found.logprobs[..., -width:])
         paths = found
         for job in [live[row] for row in done]:
             job.ended.sort(key=lambda one: one[0] if search.apart else -one[1].score)
