@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from torch import Tensor
 from regard.config import SearchConfig
 from regard.data.batches import collate
 from regard.models import Seq2Seq
+from regard.models.fixed import fits, reserve
 from regard.nn import watch
 from regard.nn.layers import read_only
 from regard.pictures.page import write_page
 from regard.run import Parts, Run
-from regard.search import Beam, Constraints, Greedy, Hypothesis, Job, Rules, Sample, Search, decode
+from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Rules, Sample, Search, decode
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, FIRST, UNK
+from regard.text.vocabulary import BOS, EOS, FIRST, PAD, UNK
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Translator:
         """Longest source in training, in tokens; beyond it a warning is given. 0: not known."""
         self.suppress = torch.arange(target.size) < FIRST
         self.suppress[[EOS]] = False
+        self._captured: dict[tuple[str, int], Captured] = {}
 
     @property
     def device(self) -> torch.device:
@@ -123,10 +125,24 @@ class Translator:
                 job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra
                 job.seed = zlib.crc32(f"{sampling.seed if sampling else 0} {text}".encode())  # whatever stands beside it
             waiting = sorted((job for job in jobs if len(job.source) > 1), key=lambda job: -len(job.source))  # the rest is empty
-            for _ in decode(self.model.step, self._begin, waiting, search, rules, c.batch_tokens):
+            for _ in self._decode(waiting, search, rules):
                 pass
             for text, job in zip(chunk, jobs):
                 yield self._result(text, list(job.source), job.found[:n_best])
+
+    def _decode(self, jobs: list[Job], search: Search, rules: Rules) -> Iterator[Job]:
+        """By graphs where there is a GPU and nothing is demanded that they do not know."""
+        bare = not rules.demands.no_repeat and not any(job.prefix for job in jobs) and not isinstance(search, Sample)
+        if self.device.type != "cuda" or not bare or not fits(self.model):
+            return decode(self.model.step, self._begin, jobs, search, rules, self.search.batch_tokens)
+        wanted = search if isinstance(search, Beam) else Beam(1)
+        key = repr(wanted), rules.minimum
+        if key not in self._captured:
+            banned = self.suppress.clone()
+            banned[[PAD, BOS]] = True
+            begin = partial(reserve, self.model)
+            self._captured[key] = Captured(begin, self.model.step, wanted, banned.to(self.device), rules.minimum)
+        return self._captured[key].decode(jobs, self.search.batch_tokens)
 
     def _search(self, n_best: int, sampling: Sampling | None) -> Search:
         c = self.search

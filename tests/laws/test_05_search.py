@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.models.fixed import fits, reserve
 from regard.nn import KeyValue
-from regard.search import beam, greedy
+from regard.search import Beam, Captured, Job, Rules, beam, decode, greedy
 from regard.text.vocabulary import BOS, EOS, PAD
 
 few = settings(max_examples=2, deadline=None, derandomize=True)
@@ -162,3 +163,34 @@ def test_the_source_is_kept_once_for_all_beams(model, batch_of):
     assert len(kept) == len(list(memories(state)))
     pruned = wide.select(torch.tensor([1]), torch.tensor([[0, 3]]))
     assert [len(one.key) for one in memories(pruned)] == [1] * len(kept)
+
+
+@pytest.mark.parametrize(("width", "penalty", "minimum"), [(1, 1.0, 0), (3, 1.0, 0), (4, 0.0, 2)])
+@torch.no_grad()
+def test_reserved_memory_gives_what_growing_memory_gives(model, batch_of, width, penalty, minimum):
+    """What a GPU repeats as a graph, here without one."""
+    if not fits(model):
+        pytest.skip("an RNN, or a table of positions: these take the ordinary way on a GPU too")
+    batch, search = batch_of(3, [(5, 0), (1, 0), (9, 0), (3, 0), (0, 0)]), Beam(width, width, penalty)
+    suppress = torch.arange(30) < 2
+
+    def jobs():
+        rows = (row[:length].tolist() for row, length in zip(batch.source, batch.source_lengths, strict=True))
+        return [Job(row, limit=3 + number) for number, row in enumerate(rows)]
+
+    def begin(jobs):
+        length = max(len(job.source) for job in jobs)
+        source = torch.tensor([[*job.source, *[PAD] * (length - len(job.source))] for job in jobs])
+        return model.decoder.start(model.encoder(source, torch.tensor([len(job.source) for job in jobs])))
+
+    graphs = Captured(lambda *words: reserve(model, *words), model.step, search, suppress, minimum)
+    theirs = {tuple(job.source): job.found for job in decode(model.step, begin, jobs(), search, Rules(minimum=minimum))}
+    for room in (0, 16):
+        for job in graphs.decode(jobs(), room):
+            for one, other in zip(job.found, theirs[tuple(job.source)], strict=True):
+                assert one.score == pytest.approx(other.score, abs=2e-5)
+                if (one.tokens, one.finished) == (other.tokens, other.finished):
+                    assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
+                else:  # rounding may choose among equals, and only there: some other hypothesis is as good
+                    close = [h for h in job.found if h is not one and h.score == pytest.approx(one.score, abs=2e-5)]
+                    assert close

@@ -93,6 +93,9 @@ class Recurrent(nn.Module):
         return self._by_torch(x, lengths, hidden) if self.fast else self._by_hand(x, lengths, hidden)
 
     def _by_torch(self, x: Tensor, lengths: Tensor | None, hidden: Hidden) -> tuple[Tensor, Hidden]:
+        if x.is_cuda and torch.is_autocast_enabled("cuda"):  # autocast would hand cuDNN fp16, whatever it was told
+            with torch.autocast("cuda", enabled=False):
+                return self._by_torch(x.float(), lengths, tuple(part.float() for part in hidden))
         start = hidden if self.parts == 2 else hidden[0]
         if lengths is None:
             outputs, end = self.torch(x, start)

@@ -1,6 +1,7 @@
 """Steps -> hypotheses: greedy, beam and sampling. The room knows no model; it is given a step function and a state."""
 
 from regard.search.beam import Beam, beam
+from regard.search.captured import Captured
 from regard.search.constraints import Constraints, Rules
 from regard.search.engine import Search, decode
 from regard.search.greedy import Greedy, greedy
@@ -8,6 +9,6 @@ from regard.search.hypothesis import Hypothesis, Job, Selectable, Step
 from regard.search.sample import Sample, sample
 
 __all__ = [
-    "Beam", "Constraints", "Greedy", "Hypothesis", "Job", "Rules", "Sample", "Search", "Selectable", "Step",
+    "Beam", "Captured", "Constraints", "Greedy", "Hypothesis", "Job", "Rules", "Sample", "Search", "Selectable", "Step",
     "beam", "decode", "greedy", "sample",
 ]  # fmt: skip
