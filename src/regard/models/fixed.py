@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import Block, TransformerDecoder, TransformerState
-from regard.nn import KeyValue, Layout
+from regard.nn import KeyValue, Layout, Mask
 from regard.nn.positions import Learned
 
 
@@ -17,10 +17,11 @@ from regard.nn.positions import Learned
 class FixedKeyValue(KeyValue):
     """Slots for K hypotheses at each of T places: what hypothesis k reads at place t is written to slot t · K + k."""
 
+    now: Tensor = field(default_factory=lambda: torch.empty(0))
+    """(B, K): the slots of this step."""
+
     def append(self, new: KeyValue) -> KeyValue:
-        beams = len(new)
-        slots = new.positions * beams + torch.arange(beams, device=new.positions.device)
-        where = slots[:, None, :, None].expand_as(new.key)
+        where = self.now[:, None, :, None].expand_as(new.key)
         self.key.scatter_(2, where, new.key)
         self.value.scatter_(2, where, new.value)
         return self
@@ -28,13 +29,24 @@ class FixedKeyValue(KeyValue):
 
 @dataclass(frozen=True)
 class FixedState(TransformerState):
-    """All slots are there from the start; `seen` tells which of them count."""
+    """All slots are there from the start; `seen` tells which of them count. The blocks share `now` and their positions."""
+
+    source: Mask = field(default_factory=Mask)
+    numbers: tuple[Tensor, Tensor, Tensor] = ()  # type: ignore[assignment]
+    """0 … K - 1; 0 and -inf: constants that need not be made in every step."""
 
     def sight(self, beams: int, steps: int) -> Tensor:
         assert self.seen is not None
-        slots = self.at[:, None] * beams + torch.arange(beams, device=self.at.device)
-        self.own[0].positions.scatter_(1, slots, self.at[:, None].expand_as(slots))  # all blocks share this tensor
-        return self.seen.scatter(2, slots[..., None], True)
+        first = self.own[0]
+        assert isinstance(first, FixedKeyValue)
+        torch.add(self.at[:, None] * beams, self.numbers[0], out=first.now)
+        first.positions.scatter_(1, first.now, self.at[:, None].expand_as(first.now))
+        return self.seen.scatter(2, first.now[..., None], True)
+
+    def masks(self, sight: Tensor | None) -> tuple[Mask, Mask]:
+        assert sight is not None
+        allowed, (_, zero, low) = sight[:, None], self.numbers
+        return Mask.known(allowed, torch.where(allowed, zero, low)), self.source
 
 
 def fits(model: Seq2Seq) -> bool:
@@ -48,12 +60,15 @@ def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: 
     states = model.encoder(source, lengths, layout=places).states
     crossing = [block for block in model.decoder.blocks if isinstance(block, Block)]  # type: ignore[union-attr]
     cross = tuple(block.cross.project(states, layout=places) for block in crossing)
-    slots, at = beams * steps, torch.zeros_like(lengths)
-    positions = at.new_zeros(len(at), slots)
+    at, slots = torch.zeros_like(lengths), beams * steps
+    positions, now = at.new_zeros(len(at), slots), at.new_zeros(len(at), beams)
 
     def room_like(x: Tensor) -> Tensor:
         return x.new_zeros(*x.shape[:2], slots, x.shape[3])
 
-    own = tuple(FixedKeyValue(room_like(kv.key), room_like(kv.value), positions) for kv in cross)
+    own = tuple(FixedKeyValue(room_like(kv.key), room_like(kv.value), positions, now=now) for kv in cross)
     seen = torch.zeros(len(at), beams, slots, dtype=torch.bool, device=at.device)
-    return FixedState(own, cross, lengths, None, at, seen)
+    around, like = Mask(key_lengths=lengths), cross[0].key
+    around.bias(beams, source.shape[1], like)
+    numbers = torch.arange(beams, device=at.device), like.new_zeros(()), like.new_full((), -torch.inf)
+    return FixedState(own, cross, lengths, None, at, seen, source=around, numbers=numbers)

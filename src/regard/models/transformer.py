@@ -146,6 +146,11 @@ class TransformerState:
         new = torch.eye(beams, device=self.at.device).kron(torch.ones(steps, steps, device=self.at.device).tril()).bool()
         return torch.cat((self._seen().repeat_interleave(steps, 1), new.expand(len(self.at), -1, -1)), -1)
 
+    def masks(self, sight: Tensor | None) -> tuple[Mask, Mask]:
+        """Of the target, and of the source."""
+        past = Mask(causal=True, offset=self.slots) if sight is None else Mask(extra=sight[:, None])
+        return past, Mask(key_lengths=self.lengths, extra=self.extra)
+
     def _seen(self) -> Tensor:
         return self.seen if self.seen is not None else self.at.new_ones(len(self.at), 1, self.slots, dtype=torch.bool)
 
@@ -215,8 +220,7 @@ class TransformerDecoder(Decoder):
             positions = positions if layout else (state.at[:, None] + positions).repeat(1, beams)
         tokens, positions = tokens.reshape(sentences, -1), positions.reshape(sentences, -1)
         sight = None if beams == 1 and state.seen is None else state.sight(beams, steps)
-        past = Mask(causal=True, offset=state.slots) if sight is None else Mask(extra=sight[:, None])
-        source = Mask(key_lengths=state.lengths, extra=state.extra)
+        past, source = state.masks(sight)
         where = places.pack(positions)
         x = self.enter(self.embedding, self.position, places.pack(tokens), where, self.dropout, self.training)
         own: list[KeyValue] = []

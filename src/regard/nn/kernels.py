@@ -74,7 +74,7 @@ def lowered(x: Tensor) -> Tensor:
 
 def pooled(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p: float) -> Tensor:
     """dropout(softmax(scale · q kᵀ + bias)) v for (B, H, T, D), where every query may look at something, in few passes."""
-    return _Pooled.apply(q, k, v, bias, scale, p)  # type: ignore[no-untyped-call]
+    return _Pooled.apply(q, k.to(q.dtype), v.to(q.dtype), bias, scale, p)  # type: ignore[no-untyped-call]
 
 
 def pooled_own(qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: float) -> Tensor:

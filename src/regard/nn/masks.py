@@ -24,6 +24,12 @@ class Mask:
     extra: Tensor | None = None
     _made: dict[Any, Tensor] = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def known(cls, allowed: Tensor, bias: Tensor) -> Self:
+        """From (B, 1, T, S), both as bool and as what is added to scores."""
+        shape = (allowed.shape[-2], allowed.shape[-1])
+        return cls(extra=allowed, _made={shape: allowed, (*shape, bias.dtype): bias})
+
     def dense(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
         """(B or 1, 1 or H, T, S), True = may look. Made once for all layers that ask."""
         if torch.compiler.is_compiling():  # there it is part of the kernel that needs it

@@ -55,31 +55,17 @@ def beam(
     return [found[:n_best] for found in together(step, state, Beam(width, n_best, length_penalty, patience), **rules)]
 
 
-def ranked(logits: Tensor, count: int, *, ties: bool = True) -> tuple[Tensor, Tensor]:
+def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), best first, a tie to the lower id.
 
     Ranking logits, not sums of log-probabilities, keeps apart what rounding would make equal: so beam 1 is greedy.
-    ties=False: among equals at the end topk may choose; then nobody has to wait for the answer whether there are any.
     """
-    values, ids = _top(logits, min(count + ties, logits.shape[-1]))
-    if ties:  # topk chooses as it likes among equals: where the last one in may equal the first one out, all are sorted
-        tied = (values[:, -2] == values[:, -1]) & (values[:, -1] > -torch.inf)
-        if tied.any():
-            ids[tied] = logits[tied].argsort(stable=True, dim=-1, descending=True)[:, : ids.shape[-1]]
+    values, ids = logits.topk(min(count + 1, logits.shape[-1]))
+    # topk chooses as it likes among equals: where the last one in may equal the first one out, all are sorted
+    tied = (values[:, -2] == values[:, -1]) & (values[:, -1] > -torch.inf)
+    if tied.any():
+        ids[tied] = logits[tied].argsort(stable=True, dim=-1, descending=True)[:, : ids.shape[-1]]
     ids = ids[:, :count].sort(-1).values
     values, order = logits.gather(-1, ids).sort(stable=True, dim=-1, descending=True)
     total = logits.logsumexp(-1, keepdim=True)
     return (values - total).where(total != -torch.inf, -torch.inf), ids.gather(-1, order)
-
-
-def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """topk. On a GPU the best of so many are first sought among the best of each 128: one pass instead of many."""
-    size, part = logits.shape[-1], 128
-    if not logits.is_cuda or size < 32 * part:
-        return logits.topk(count)
-    whole = size // part * part
-    parts = logits[:, :whole].unflatten(1, (-1, part)).amax(-1).topk(count).indices
-    inside = (parts[..., None] * part + torch.arange(part, device=logits.device)).flatten(1)
-    ids = torch.cat((inside, torch.arange(whole, size, device=logits.device).expand(len(logits), -1)), 1)
-    values, order = logits.gather(1, ids).topk(count)
-    return values, ids.gather(1, order)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.search.beam import Beam, ranked
+from regard.search.beam import Beam
 from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import BOS, EOS, PAD
 
@@ -31,9 +31,11 @@ class Board:
     scores: Tensor  # (B, K), -inf: no hypothesis
     ended: Tensor  # (B, M + 1, T + 1) the tokens of what has ended; the last row takes what has not
     ended_logprobs: Tensor  # (B, M + 1, T + 1)
+    ended_scores: Tensor  # (B, M + 1), -inf: none
     count: Tensor  # (B,) how many have ended
     led: Tensor  # (B,) whether the best candidate was one of them
     done: Tensor  # (B,)
+    all_done: Tensor  # ()
 
     @classmethod
     def make(cls, sentences: int, length: int, search: Beam, steps: int, device: torch.device) -> "Board":
@@ -45,12 +47,13 @@ class Board:
         return cls(
             full(b, length, value=PAD), full(b, value=1), full(b, value=1), full(b, k, t), full(b, k, t, kind=torch.float),
             full(b, k, kind=torch.float), full(b, m + 1, t), full(b, m + 1, t, kind=torch.float),
-            full(b), full(b, kind=torch.bool), full(b, kind=torch.bool),
+            full(b, m + 1, kind=torch.float), full(b), *(full(*n, kind=torch.bool) for n in ((b,), (b,), ())),
         )  # fmt: skip
 
     def clear(self) -> None:
         self.tokens.zero_()[..., 0] = BOS
         self.scores.fill_(-torch.inf)[:, 0] = 0
+        self.ended_scores.fill_(-torch.inf)
         for part in (self.logprobs, self.ended, self.ended_logprobs, self.count, self.led, self.done):
             part.zero_()
 
@@ -83,24 +86,30 @@ class Captured:
     def _together(self, jobs: Sequence[Job]) -> Sequence[Job]:
         length, steps = max(len(job.source) for job in jobs), max(job.limit for job in jobs)
         board, start, step = self._ready(_up(len(jobs)), _up(length), _up(steps))
-        rows = torch.full(board.source.shape, PAD)
-        lengths, limits = torch.ones(len(rows), dtype=torch.long), torch.ones(len(rows), dtype=torch.long)
-        for i, job in enumerate(jobs):
-            rows[i, : len(job.source)] = torch.tensor(job.source)
-            lengths[i], limits[i] = len(job.source), job.limit
-        for there, here in ((board.source, rows), (board.lengths, lengths), (board.limits, limits)):
-            there.copy_(here)
+        more = len(board.lengths) - len(jobs)  # rows that only fill the shape: one token, one step
+        rows = [[*job.source, *[PAD] * (board.source.shape[1] - len(job.source))] for job in jobs]
+        board.source[: len(jobs)].copy_(torch.tensor(rows))
+        board.lengths.copy_(torch.tensor([len(job.source) for job in jobs] + [1] * more))
+        board.limits.copy_(torch.tensor([job.limit for job in jobs] + [1] * more))
         start()
         for number in range(steps):
             step()
-            if number % ASKED == ASKED - 1 and number + 1 < steps and bool(board.done.all()):
+            if number % ASKED == ASKED - 1 and number + 1 < steps and bool(board.all_done):
                 break
-        counts, tokens, logprobs = board.count.tolist(), board.ended.tolist(), board.ended_logprobs.tolist()
-        for i, job in enumerate(jobs):
-            for produced, sums in zip(tokens[i][: counts[i]], logprobs[i]):
+        return self._collect(board, jobs)
+
+    def _collect(self, board: Board, jobs: Sequence[Job]) -> Sequence[Job]:
+        if self.search.width == 1:
+            tokens, logprobs = board.tokens.tolist(), board.logprobs.tolist()
+            counts = [1] * len(jobs)
+        else:
+            best = board.ended_scores[:, :-1].sort(stable=True, dim=-1, descending=True).indices[:, : self.search.n_best]
+            tokens, logprobs = (_rows(part, best).tolist() for part in (board.ended, board.ended_logprobs))
+            counts = board.count.tolist()
+        for job, *found, count in zip(jobs, tokens, logprobs, counts):
+            for produced, likely in list(zip(*found))[:count]:
                 end = produced.index(EOS) + 1 if EOS in produced else job.limit + 1
-                job.found.append(Hypothesis.build(produced[1:end], sums[1:end], self.search.length_penalty))
-            job.found.sort(key=lambda one: -one.score)
+                job.found.append(Hypothesis.build(produced[1:end], likely[1:end], self.search.length_penalty))
         return jobs
 
     def _ready(self, *shape: int) -> tuple[Board, Callable[[], object], Callable[[], object]]:
@@ -126,37 +135,55 @@ class Captured:
         return self.made[shape]
 
     def _step(self, board: Board, state: Any) -> None:
-        (sentences, width), at = board.scores.shape, state.at[:, None, None]
+        (_, width), at = board.scores.shape, state.at[:, None, None]
         last = board.tokens.gather(2, at.expand(-1, width, -1)).flatten()
         logits, new = self.step(last, state)
-        logits = logits.float().index_fill_(1, self.suppress, -torch.inf)
+        logits.index_fill_(1, self.suppress, -torch.inf)
         if self.minimum:
-            early = (state.at < self.minimum).repeat_interleave(width)
-            logits[:, EOS].masked_fill_(early, -torch.inf)
-        candidates = 1 if width == 1 else 2 * width
-        logprobs, ids = (table.view(sentences, -1) for table in ranked(logits, candidates, ties=False))
-        sums = (board.scores.repeat_interleave(candidates, 1) + logprobs).sort(stable=True, dim=-1, descending=True)
+            logits[:, EOS].masked_fill_((state.at < self.minimum).repeat_interleave(width), -torch.inf)
+        logprobs = logits.log_softmax(-1, dtype=torch.float)
+        if width == 1:
+            self._walk(board, logprobs, state.at)
+            state.seen.copy_(new.seen)
+        else:
+            state.seen.copy_(_rows(new.seen, self._choose(board, logprobs, at)))
+        torch.all(board.done, out=board.all_done)
+        state.at.copy_(new.at)
+
+    def _walk(self, board: Board, logprobs: Tensor, at: Tensor) -> None:
+        """One hypothesis each: the likeliest token."""
+        likely, tokens = logprobs.max(-1)
+        place = (at + 1)[:, None, None]
+        board.scores += likely[:, None]
+        board.tokens.scatter_(2, place, tokens.masked_fill(board.done, PAD)[:, None, None])
+        board.logprobs.scatter_(2, place, likely[:, None, None])
+        board.done |= (tokens == EOS) | (at + 1 == board.limits)
+
+    def _choose(self, board: Board, logprobs: Tensor, at: Tensor) -> Tensor:
+        """The best 2 · K candidates; those that end are written down, the best of the others go on. Their parents (B, K)."""
+        (sentences, width), candidates = board.scores.shape, 2 * board.scores.shape[1]
+        likely, ids = (table.view(sentences, -1) for table in _top(logprobs, candidates))
+        sums = (board.scores.repeat_interleave(candidates, 1) + likely).sort(stable=True, dim=-1, descending=True)
         scores, order = sums.values[:, :candidates], sums.indices[:, :candidates]
-        tokens, parents = ids.gather(1, order), order // candidates
-        past = parents[..., None].expand(-1, -1, board.tokens.shape[2])
+        parents, tokens, likely = order // candidates, ids.gather(1, order), likely.gather(1, order)
         place = (at + 1).expand(-1, candidates, -1)
-        written = board.tokens.gather(1, past).scatter_(2, place, tokens[..., None])
-        likely = board.logprobs.gather(1, past).scatter_(2, place, logprobs.gather(1, order)[..., None])
-        ended = (tokens == EOS) | (state.at + 1 == board.limits)[:, None]
-        scores = self._note(board, written, likely, scores, ended)
+        written = _rows(board.tokens, parents).scatter_(2, place, tokens[..., None])
+        weighed = _rows(board.logprobs, parents).scatter_(2, place, likely[..., None])
+        ended = (tokens == EOS) | (at[:, 0] + 1 == board.limits[:, None])
+        scores = self._note(board, written, weighed, scores, ended, at)
         best = scores.sort(stable=True, dim=-1, descending=True)
         chosen = best.indices[:, :width]
         board.tokens.copy_(_rows(written, chosen))
-        board.logprobs.copy_(_rows(likely, chosen))
+        board.logprobs.copy_(_rows(weighed, chosen))
         board.scores.copy_(best.values[:, :width].masked_fill(board.done[:, None], -torch.inf))
-        state.seen.copy_(_rows(new.seen, parents.gather(1, chosen)))
-        state.at.copy_(new.at)
+        return parents.gather(1, chosen)
 
-    def _note(self, board: Board, tokens: Tensor, logprobs: Tensor, scores: Tensor, ended: Tensor) -> Tensor:
+    def _note(self, board: Board, tokens: Tensor, logprobs: Tensor, scores: Tensor, ended: Tensor, at: Tensor) -> Tensor:
         """Write down what has ended among the best, and who is done; the scores of those that go on."""
         search = self.search
         over = (ended & (scores > -torch.inf))[:, : search.width]
         place = torch.where(over, board.count[:, None] + over.cumsum(1) - 1, board.ended.shape[1] - 1)
+        board.ended_scores.scatter_(1, place, scores[:, : search.width] / (at[:, 0] + 1).float() ** search.length_penalty)
         place = place[..., None].expand(-1, -1, tokens.shape[2])
         board.ended.scatter_(1, place, tokens[:, : search.width])
         board.ended_logprobs.scatter_(1, place, logprobs[:, : search.width])
@@ -166,6 +193,22 @@ class Captured:
         scores = scores.masked_fill(ended, -torch.inf)
         board.done.copy_(enough | ~(scores > -torch.inf).any(1))
         return scores
+
+
+def _top(logprobs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """topk, a tie to the lower id. On a GPU the best are first sought among the best of each 128: one pass instead of many."""
+    size, part = logprobs.shape[-1], 128
+    if not logprobs.is_cuda or size < 32 * part:
+        ids = logprobs.topk(count).indices
+    else:
+        whole = size // part * part
+        parts = logprobs[:, :whole].unflatten(1, (-1, part)).amax(-1).topk(count).indices
+        inside = (parts[..., None] * part + torch.arange(part, device=logprobs.device)).flatten(1)
+        ids = torch.cat((inside, torch.arange(whole, size, device=logprobs.device).expand(len(logprobs), -1)), 1)
+        ids = ids.gather(1, logprobs.gather(1, ids).topk(count).indices)
+    ids = ids.sort(-1).values
+    values, order = logprobs.gather(-1, ids).sort(stable=True, dim=-1, descending=True)
+    return values, ids.gather(-1, order)
 
 
 def _rows(x: Tensor, chosen: Tensor) -> Tensor:
