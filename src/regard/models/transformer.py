@@ -80,7 +80,7 @@ class Block(nn.Module):
         if source is not None:
             seen, hidden, together = source
             memory = seen if isinstance(seen, KeyValue) else self.cross.project(seen.states, layout=seen.layout)
-            x = self.cross_residual(x, lambda x: self.cross(x, memory, hidden, layout=together))
+            x = self.cross_residual(x, lambda x: self.cross(x, memory, hidden, positions, together))
         return self.feed_residual(x, self.feed) if self.feedforward else x, own[0] if keep else None
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from regard.nn.positions import Position
 from regard.nn.scores import SCORES, Score
 from regard.nn.state import KeyValue
 
+TRITON = find_spec("triton") is not None  # comes with torch where there may be a GPU
 SHORT = {"cpu": 256, "cuda": 64}
 """Keys up to which training is faster with whole matrices of weights than with torch's blocked kernels."""
 
@@ -252,6 +254,11 @@ class Attention(nn.Module):
             square = False
             hidden = None if free else ~mask.dense(queries, keys, q.device)
             allowed = term if hidden is None else term.masked_fill(hidden, float("-inf"))
+        if q.is_cuda and not torch.is_grad_enabled() and TRITON and not torch.compiler.is_compiling():
+            from regard.nn import gpu
+
+            if allowed is not None and gpu.can_look(q, memory.key, memory.value):
+                return gpu.look(q, memory.key, memory.value, allowed, scale)
         return F.scaled_dot_product_attention(
             q, memory.key, memory.value, attn_mask=allowed, dropout_p=p, is_causal=square, scale=scale
         )

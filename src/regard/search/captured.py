@@ -7,12 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.nn.attention import TRITON
 from regard.search.beam import Beam
 from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import BOS, EOS, PAD
 
 Begin = Callable[[Tensor, Tensor, int, int], Any]
 """(source (B, S), lengths (B,), hypotheses, steps) -> a state whose `at` (B,) and `seen` (B, K, slots) are written in place."""
+PART = 128
+"""Logits among which one maximum is told."""
 ASKED = 4
 """Steps between two questions whether all are done: a question costs as much as a few kernels."""
 KEPT = 16
@@ -74,12 +77,12 @@ class Captured:
     @torch.inference_mode()
     def decode(self, jobs: Iterable[Job], room: int = 0) -> Iterator[Job]:
         """Search all jobs, those that stand together side by side; room as in `engine.decode`. Best sorted by length."""
-        group: list[Job] = []
+        group, longest = list[Job](), 0
         for job in jobs:
-            longest = max(len(one.source) for one in (*group, job))
+            longest = max(longest, len(job.source))
             if room and group and _up(longest) * _up(len(group) + 1) > room:
                 yield from self._together(group)
-                group = []
+                group, longest = [], len(job.source)
             group.append(job)
         yield from self._together(group) if group else ()
 
@@ -141,28 +144,26 @@ class Captured:
         logits.index_fill_(1, self.suppress, -torch.inf)
         if self.minimum:
             logits[:, EOS].masked_fill_((state.at < self.minimum).repeat_interleave(width), -torch.inf)
-        logprobs = logits.log_softmax(-1, dtype=torch.float)
+        likely, ids = _top(logits, 1 if width == 1 else 2 * width)
         if width == 1:
-            self._walk(board, logprobs, state.at)
+            self._walk(board, likely, ids, state.at)
             state.seen.copy_(new.seen)
         else:
-            state.seen.copy_(_rows(new.seen, self._choose(board, logprobs, at)))
+            state.seen.copy_(_rows(new.seen, self._choose(board, likely, ids, at)))
         torch.all(board.done, out=board.all_done)
         state.at.copy_(new.at)
 
-    def _walk(self, board: Board, logprobs: Tensor, at: Tensor) -> None:
+    def _walk(self, board: Board, likely: Tensor, ids: Tensor, at: Tensor) -> None:
         """One hypothesis each: the likeliest token."""
-        likely, tokens = logprobs.max(-1)
         place = (at + 1)[:, None, None]
-        board.scores += likely[:, None]
-        board.tokens.scatter_(2, place, tokens.masked_fill(board.done, PAD)[:, None, None])
-        board.logprobs.scatter_(2, place, likely[:, None, None])
-        board.done |= (tokens == EOS) | (at + 1 == board.limits)
+        board.tokens.scatter_(2, place, ids.masked_fill(board.done[:, None], PAD)[:, None])
+        board.logprobs.scatter_(2, place, likely[:, None])
+        board.done |= (ids[:, 0] == EOS) | (at + 1 == board.limits)
 
-    def _choose(self, board: Board, logprobs: Tensor, at: Tensor) -> Tensor:
+    def _choose(self, board: Board, likely: Tensor, ids: Tensor, at: Tensor) -> Tensor:
         """The best 2 · K candidates; those that end are written down, the best of the others go on. Their parents (B, K)."""
-        (sentences, width), candidates = board.scores.shape, 2 * board.scores.shape[1]
-        likely, ids = (table.view(sentences, -1) for table in _top(logprobs, candidates))
+        (sentences, width), candidates = board.scores.shape, likely.shape[1]
+        likely, ids = likely.view(sentences, -1), ids.view(sentences, -1)
         sums = (board.scores.repeat_interleave(candidates, 1) + likely).sort(stable=True, dim=-1, descending=True)
         scores, order = sums.values[:, :candidates], sums.indices[:, :candidates]
         parents, tokens, likely = order // candidates, ids.gather(1, order), likely.gather(1, order)
@@ -195,20 +196,33 @@ class Captured:
         return scores
 
 
-def _top(logprobs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """topk, a tie to the lower id. On a GPU the best are first sought among the best of each 128: one pass instead of many."""
-    size, part = logprobs.shape[-1], 128
-    if not logprobs.is_cuda or size < 32 * part:
-        ids = logprobs.topk(count).indices
-    else:
-        whole = size // part * part
-        parts = logprobs[:, :whole].unflatten(1, (-1, part)).amax(-1).topk(count).indices
-        inside = (parts[..., None] * part + torch.arange(part, device=logprobs.device)).flatten(1)
-        ids = torch.cat((inside, torch.arange(whole, size, device=logprobs.device).expand(len(logprobs), -1)), 1)
-        ids = ids.gather(1, logprobs.gather(1, ids).topk(count).indices)
-    ids = ids.sort(-1).values
-    values, order = logprobs.gather(-1, ids).sort(stable=True, dim=-1, descending=True)
-    return values, ids.gather(-1, order)
+def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), a tie to the lower id.
+
+    They are sought among the `count` parts of the row that have the largest maxima: one pass over all, then little.
+    """
+    size, device = logits.shape[-1], logits.device
+    highest, total = _scan(logits)
+    parts = highest.topk(min(count, highest.shape[1])).indices
+    ids = (parts[..., None] * PART + torch.arange(PART, device=device)).flatten(1)
+    values = logits.gather(1, ids.clamp(max=size - 1)).float().masked_fill_(ids >= size, -torch.inf)
+    if count == 1:
+        best, where = values.max(-1, keepdim=True)
+        return best - total, ids.gather(1, where)
+    values, order = values.topk(count)
+    ids, order = ids.gather(1, order).sort(-1)
+    values, order = values.gather(1, order).sort(stable=True, dim=-1, descending=True)
+    return values - total, ids.gather(1, order).clamp_(max=size - 1)
+
+
+def _scan(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of every 128 (R, V / 128), and log Σ exp (R, 1)."""
+    if logits.is_cuda and TRITON:
+        from regard.nn import gpu
+
+        return gpu.scan(logits, PART)
+    filled = torch.nn.functional.pad(logits.float(), (0, -logits.shape[1] % PART), value=-torch.inf)
+    return filled.unflatten(1, (-1, PART)).amax(-1), filled.logsumexp(-1, keepdim=True)
 
 
 def _rows(x: Tensor, chosen: Tensor) -> Tensor:

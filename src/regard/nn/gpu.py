@@ -1,0 +1,92 @@
+"""Two kernels for decoding on a GPU, in Triton: few queries over many keys, and one pass over the logits. Torch has neither."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 16  # a matrix unit's least
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _look(
+    Q: Any, K: Any, V: Any, B: Any, OUT: Any, scale: Any, keys: Any, heads: Any,
+    qb: Any, qh: Any, qt: Any, kb: Any, kh: Any, ks: Any, vb: Any, vh: Any, vs: Any, bb: Any, bh: Any, bt: Any, bs: Any,
+    T: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """One sentence and head: softmax(scale · q kᵀ + bias) v, a block of keys at a time (Dao et al. 2022)."""
+    b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
+    t, d = tl.arange(0, ROWS), tl.arange(0, D)
+    real = t[:, None] < T
+    q = tl.load(Q + b * qb + h * qh + t[:, None] * qt + d[None, :], mask=real, other=0.0)
+    high = tl.full((ROWS,), -float("inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    found = tl.zeros((ROWS, D), tl.float32)
+    for start in range(0, keys, BLOCK):
+        s = start + tl.arange(0, BLOCK)
+        k = tl.load(K + b * kb + h * kh + s[None, :] * ks + d[:, None], mask=s[None, :] < keys, other=0.0)
+        places = real & (s[None, :] < keys)
+        bias = tl.load(B + b * bb + h * bh + t[:, None] * bt + s[None, :] * bs, mask=places, other=-float("inf"))
+        scores = tl.dot(q, k, input_precision="ieee") * scale + bias.to(tl.float32)
+        higher = tl.maximum(high, tl.max(scores, 1))
+        base = tl.where(higher == -float("inf"), 0.0, higher)
+        weights, fade = tl.exp(scores - base[:, None]), tl.exp(high - base)
+        v = tl.load(V + b * vb + h * vh + s[:, None] * vs + d[None, :], mask=s[:, None] < keys, other=0.0)
+        found = found * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        total = total * fade + tl.sum(weights, 1)
+        high = higher
+    found = found / tl.where(total == 0.0, 1.0, total)[:, None]
+    out = OUT + ((b * T + t[:, None]) * heads + h) * D + d[None, :]
+    tl.store(out, found.to(OUT.dtype.element_ty), mask=real)
+
+
+def can_look(q: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether `look` serves these."""
+    width = q.shape[-1]
+    small = q.shape[2] <= ROWS and width in (16, 32, 64, 128) and value.shape[-1] == width
+    return small and q.dtype == key.dtype == value.dtype and all(x.stride(-1) == 1 for x in (q, key, value))
+
+
+def look(q: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
+    """q (B, H, T, D) with T up to 16, key and value (B, H, S, D), bias broadcastable to (B, H, T, S) -> (B, H, T, D)."""
+    batch, heads, queries, width = q.shape
+    keys = key.shape[2]
+    bias = bias.expand(batch, heads, queries, keys)
+    out = q.new_empty(batch, queries, heads, width)
+    block = 32 if keys <= 32 else 64
+    _look[batch * heads,](
+        q, key, value, bias, out, scale, keys, heads,
+        *q.stride()[:3], *key.stride()[:3], *value.stride()[:3], *bias.stride(),
+        T=queries, D=width, ROWS=ROWS, BLOCK=block, num_warps=2,
+    )  # fmt: skip
+    return out.transpose(1, 2)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scan(X: Any, HIGH: Any, TOTAL: Any, size: Any, parts: Any, PARTS: tl.constexpr, PART: tl.constexpr) -> None:
+    """One row: the maximum of each part, and the logarithm of the sum of all exponentials."""
+    row = tl.program_id(0).to(tl.int64)
+    part, inside = tl.arange(0, PARTS), tl.arange(0, PART)
+    high, total = -float("inf"), 0.0
+    for start in range(0, parts, PARTS):
+        where = (start + part[:, None]) * PART + inside[None, :]
+        x = tl.load(X + row * size + where, mask=where < size, other=-float("inf")).to(tl.float32)
+        best = tl.max(x, 1)
+        tl.store(HIGH + row * parts + start + part, best, mask=start + part < parts)
+        higher = tl.maximum(high, tl.max(best, 0))
+        base = tl.where(higher == -float("inf"), 0.0, higher)
+        total = total * tl.exp(high - base) + tl.sum(tl.sum(tl.exp(x - base), 1), 0)
+        high = higher
+    tl.store(TOTAL + row, high + tl.log(total))
+
+
+def scan(logits: Tensor, part: int) -> tuple[Tensor, Tensor]:
+    """Logits (R, V) -> the largest of every `part` (R, V / part), and log Σ exp (R, 1), in fp32 and one pass."""
+    rows, size = logits.shape
+    parts = -(-size // part)
+    high = torch.empty(rows, parts, device=logits.device)
+    total = torch.empty(rows, 1, device=logits.device)
+    _scan[rows,](logits, high, total, size, parts, PARTS=32, PART=part, num_warps=8)
+    return high, total
