@@ -1,7 +1,5 @@
 """Two kernels for decoding on a GPU, in Triton: few queries over many keys, and one pass over the logits. Torch has neither."""
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -11,11 +9,11 @@ ROWS = 16  # a matrix unit's least
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _look(
-    Q: Any, K: Any, V: Any, B: Any, OUT: Any, scale: Any, keys: Any, heads: Any,
-    qb: Any, qh: Any, qt: Any, kb: Any, kh: Any, ks: Any, vb: Any, vh: Any, vs: Any, bb: Any, bh: Any, bt: Any, bs: Any,
+def _look(  # type: ignore[no-untyped-def]
+    Q, K, V, B, OUT, scale, keys, heads,
+    qb, qh, qt, kb, kh, ks, vb, vh, vs, bb, bh, bt, bs,
     T: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """One sentence and head: softmax(scale · q kᵀ + bias) v, a block of keys at a time (Dao et al. 2022)."""
     b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
     t, d = tl.arange(0, ROWS), tl.arange(0, D)
@@ -65,7 +63,7 @@ def look(q: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> T
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scan(X: Any, HIGH: Any, TOTAL: Any, size: Any, parts: Any, PARTS: tl.constexpr, PART: tl.constexpr) -> None:
+def _scan(X, HIGH, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
     """One row: the maximum of each part, and the logarithm of the sum of all exponentials."""
     row = tl.program_id(0).to(tl.int64)
     part, inside = tl.arange(0, PARTS), tl.arange(0, PART)
