@@ -4,13 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from regard import config as settings
 from regard import planning
@@ -21,12 +20,9 @@ from regard.data.splits import Splits, from_iterable, leaks, open_data
 from regard.errors import UserError
 from regard.models import build_model
 from regard.reporter import Reporter
-from regard.run import Run
+from regard.run import Parts, Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.paths import choose_path
-
-Parts = Mapping[str, type[nn.Module]] | None
-"""The user's own classes for `score` or `position`."""
 
 
 def open_splits(c: DataConfig) -> Splits:

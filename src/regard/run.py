@@ -23,8 +23,7 @@ from regard.storage import Corrupt
 from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
-Parts = Mapping[str, type[nn.Module]] | None
-"""The user's own classes for `score` or `position`."""
+Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `score` or `position`
 
 
 class Run:

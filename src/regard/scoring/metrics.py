@@ -1,7 +1,6 @@
 """Scores of outputs against references: `references[i]` lists the acceptable answers to `hypotheses[i]`, one or more."""
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import zip_longest
@@ -100,28 +99,3 @@ def sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str], order: in
         ours, theirs = (Counter(zip(*(side[i:] for i in range(n)))) for side in (hypothesis, reference))
         score *= ((ours & theirs).total() / ours.total()) ** (0.5**n)
     return score
-
-
-class LengthRow(NamedTuple):
-    """The scores of the examples whose source has `low` to `high` words; `high` is None for "and more"."""
-
-    low: int
-    high: int | None
-    examples: int
-    bleu: float
-    exact_match: float
-
-
-def by_length(
-    hypotheses: Sequence[str], references: References, sources: Sequence[str], edges: Sequence[int] = (5, 10, 20, 40, 80)
-) -> list[LengthRow]:
-    """Scores apart for short and long sources: up to edges[0] words, up to edges[1], …, and beyond; no empty rows."""
-    check(hypotheses, references, sources)
-    edges, rows = sorted(edges), []
-    buckets = [bisect_left(edges, len(source.split())) for source in sources]
-    for bucket in sorted(set(buckets)):
-        low, high = edges[bucket - 1] + 1 if bucket else 0, edges[bucket] if bucket < len(edges) else None
-        chosen = [i for i, its in enumerate(buckets) if its == bucket]
-        some, answers = [hypotheses[i] for i in chosen], [references[i] for i in chosen]
-        rows.append(LengthRow(low, high, len(chosen), bleu(some, answers).score, exact_match(some, answers)))
-    return rows

@@ -18,8 +18,7 @@ from regard.models import Seq2Seq, Sums
 from regard.text.vocabulary import BOS, EOS, PAD
 
 Loss = Callable[[Batch], Sums]
-LOST = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
-"""What gloo and NCCL say when one of us is gone."""
+LOST = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")  # gloo and NCCL, when one of us is gone
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,8 @@ from regard.models.transformer import TransformerDecoder, TransformerEncoder
 from regard.nn import Layout
 
 Path = Literal["auto", "plain", "packed", "compiled", "captured"]
-SMALL = 40_000_000
-"""Weights up to which launching kernels is what takes the time: graphs cure that."""
-LONG = 5e16
-"""Floating-point operations beyond which two minutes of compiling come back."""
+SMALL = 40_000_000  # weights up to which launching kernels is what takes the time: graphs cure that
+LONG = 5e16  # floating-point operations beyond which two minutes of compiling come back
 
 
 def choose_path(c: Config, device: torch.device, parameters: int, tokens: float = 0.0) -> Path:

@@ -25,10 +25,10 @@ from regard.training.parallel import World, gathered
 from regard.training.paths import Captured, prepare
 from regard.training.schedule import make_rate
 
-Validate = Callable[[Seq2Seq], Mapping[str, float]]
-"""A look at the dev data: at least loss and accuracy."""
+Validate = Callable[[Seq2Seq], Mapping[str, float]]  # a look at the dev data: at least loss and accuracy
+Log = Callable[..., None]  # of the kind of record, and its values by name
+# What is summed on the device between two lines of the log.
 COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped", "broken")
-"""What is summed on the device between two lines of the log."""
 
 
 class Trouble(Exception):
@@ -41,18 +41,14 @@ class Progress:
 
     step: int = 0
     seconds: float = 0.0
-    best: float = math.inf
-    """Of the metric, turned so that smaller is better."""
+    best: float = math.inf  # of the metric, turned so that smaller is better
     best_name: str = ""
-    waited: int = 0
-    """Looks at the dev data since the best."""
+    waited: int = 0  # looks at the dev data since the best
     finished: bool = False
-    factor: float = 1.0
-    """Of the learning rate; each time training had to go back it is halved."""
+    factor: float = 1.0  # of the learning rate; each time training had to go back it is halved
+    # (step, how many): steps of the last thousand that were not finite, counted at each line of the log
     skipped: list[tuple[int, int]] = field(default_factory=list)
-    """(step, how many): steps of the last thousand that were not finite, counted at each line of the log."""
-    source_tokens: int = 0
-    """Since the last line of the log."""
+    source_tokens: int = 0  # since the last line of the log
 
 
 class Trainer:
@@ -80,10 +76,8 @@ class Trainer:
         self.totals = torch.zeros(len(COUNTED), dtype=torch.float64, device=device)
         self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if c.ema else {}
         self.captured = Captured(self._step) if graphs else None
-        self.most = 0
-        """Largest batch, in places, that fits into memory; 0: none was too large so far."""
-        self.short: list[int] = []
-        """Steps at which memory ran out."""
+        self.most = 0  # largest batch, in places, that fits into memory; 0: none was too large so far
+        self.short: list[int] = []  # steps at which memory ran out
         self._logged_at = 0.0
 
     @property
@@ -145,9 +139,8 @@ class Trainer:
 
     def _alone(self, more: bool, part: Batch) -> Sums:
         """The loss of one part; while more are to come, the processes do not yet add up their gradients."""
-        ddp = self.loss if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel) else None
-        if ddp is not None:
-            ddp.require_backward_grad_sync = not more
+        if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel):
+            self.loss.require_backward_grad_sync = not more
         return self.loss(part)
 
     def _loss(self, model: Seq2Seq, part: Batch) -> Sums:
@@ -200,7 +193,7 @@ class Trainer:
         *,
         validate: Validate | None,
         save: Callable[[], object],
-        log: Callable[..., None],
+        log: Log,
         tick: Callable[[Progress], None],
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -220,7 +213,7 @@ class Trainer:
             better = False
             if validate is not None and (p.step % c.evaluate_every == 0 or end):
                 better = self._look(validate, log)
-                p.finished = c.patience > 0 and p.waited >= c.patience
+                p.finished = 0 < c.patience <= p.waited
             p.finished = p.finished or end
             if better:
                 p.best_name = f"step-{p.step:08d}"
@@ -232,7 +225,7 @@ class Trainer:
                 break
         self.model.eval()
 
-    def _log_window(self, log: Callable[..., None]) -> None:
+    def _log_window(self, log: Log) -> None:
         p = self.progress
         sums = self.sums
         seconds = max(1e-9, p.seconds - self._logged_at)
@@ -258,7 +251,7 @@ class Trainer:
         if sum(n for _, n in p.skipped) > 10:
             raise Trouble
 
-    def _look(self, validate: Validate, log: Callable[..., None]) -> bool:
+    def _look(self, validate: Validate, log: Log) -> bool:
         """Judge the model on dev; True if it is the best so far."""
         p = self.progress
         self.model.eval()
