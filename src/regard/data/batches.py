@@ -79,6 +79,9 @@ def _pad(rows: Sequence[Sequence[int] | Indices]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(padded), torch.from_numpy(lengths)
 
 
+Feed = Callable[[int], Batch]  # batch(step)
+
+
 class Batches:
     """batch(step), the same for the same seed, step and lengths, whatever was asked before.
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from regard.data.batches import Batch, Batches, collate
+from regard.data.batches import Batch, Batches, Feed, collate
 from regard.errors import UserError
 from regard.models import Seq2Seq, Sums
 from regard.text.vocabulary import BOS, EOS, PAD
@@ -72,7 +72,7 @@ class World:
         dist.broadcast(room, 0)
         return bytes(room.tolist()).rstrip(b"\0").decode()
 
-    def share(self, batches: Batches) -> Callable[[int], Batch]:
+    def share(self, batches: Batches) -> Feed:
         """batch(step), of which each process takes every size-th sentence; counts of tokens are those of the whole batch."""
         return batches if self.size == 1 else Share(batches, self.rank, self.size)
 

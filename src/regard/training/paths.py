@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, TransformerConfig
-from regard.data.batches import Batch
+from regard.data.batches import Batch, Feed
 from regard.models import Seq2Seq
 from regard.models.seq2seq import TENSORS, places
 from regard.models.transformer import TransformerDecoder, TransformerEncoder
@@ -57,7 +57,7 @@ def prepare(batch: Batch, path: str, device: torch.device) -> Batch:
 class Ahead:
     """batch(step), made ready on its device while the steps before it run."""
 
-    def __init__(self, batches: Callable[[int], Batch], path: str, device: torch.device) -> None:
+    def __init__(self, batches: Feed, path: str, device: torch.device) -> None:
         self.batches, self.path, self.device = batches, path, device
         self.thread = ThreadPoolExecutor(1)
         self.coming: dict[int, Future[Batch]] = {}

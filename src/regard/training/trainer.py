@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.config import TrainConfig
-from regard.data.batches import Batch
+from regard.data.batches import Batch, Feed
 from regard.errors import Failed
 from regard.models import Seq2Seq, Sums
 from regard.run import whole
@@ -51,18 +51,14 @@ class Progress:
     source_tokens: int = 0  # since the last line of the log
 
 
+Tick = Callable[[Progress], None]
+
+
 class Trainer:
     """Batches -> weights. Knows the model only by its loss; `validate` and `save` are handed in."""
 
     def __init__(
-        self,
-        model: Seq2Seq,
-        batches: Callable[[int], Batch],
-        c: TrainConfig,
-        *,
-        steps: int,
-        device: torch.device,
-        world: World | None = None,
+        self, model: Seq2Seq, batches: Feed, c: TrainConfig, *, steps: int, device: torch.device, world: World | None = None
     ) -> None:
         self.model, self.batches, self.c, self.steps, self.device = model, batches, c, steps, device
         self.world = world or World(device=device)
@@ -84,10 +80,6 @@ class Trainer:
     def sums(self) -> dict[str, float]:
         """What was summed since the last line of the log; asks the device."""
         return dict(zip(COUNTED, self.totals.tolist(), strict=True))
-
-    def start_clock(self) -> None:
-        """Rates of the log are counted from here."""
-        self._logged_at = self.progress.seconds
 
     # one step
 
@@ -189,13 +181,7 @@ class Trainer:
     # many steps
 
     def fit(
-        self,
-        *,
-        validate: Validate | None,
-        save: Callable[[], object],
-        log: Log,
-        tick: Callable[[Progress], None],
-        stop: Callable[[], bool] = lambda: False,
+        self, *, validate: Validate | None, save: Callable[[], object], log: Log, tick: Tick, stop: Callable[[], bool]
     ) -> None:
         """Train to the end, or until stop() says so. save() keeps everything; tick() is called after each step."""
         c, p = self.c, self.progress
@@ -226,8 +212,7 @@ class Trainer:
         self.model.eval()
 
     def _log_window(self, log: Log) -> None:
-        p = self.progress
-        sums = self.sums
+        p, sums = self.progress, self.sums
         seconds = max(1e-9, p.seconds - self._logged_at)
         self._logged_at = p.seconds
         tokens, steps, skipped = max(1.0, sums["tokens"]), max(1.0, sums["steps"]), int(sums["skipped"])
@@ -294,10 +279,9 @@ class Trainer:
         values = dict(values)
         self.totals.copy_(torch.tensor(values.pop("totals"), dtype=torch.float64))
         self.guard.from_json(values.pop("guard"))
-        skipped = [(step, count) for step, count in values.pop("skipped")]
-        for name, value in {**values, "skipped": skipped}.items():  # in place: others hold on to this object
+        for name, value in values.items():  # in place: others hold on to this object
             setattr(self.progress, name, value)
-        self.start_clock()
+        self._logged_at = self.progress.seconds
 
 
 def places(part: Batch) -> int:
