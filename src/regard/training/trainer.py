@@ -276,7 +276,7 @@ class Trainer:
         return {**asdict(self.progress), "totals": self.totals.tolist(), "guard": self.guard.to_json()}
 
     def from_json(self, values: Mapping[str, Any]) -> None:
-        values = dict(values)
+        values = {**values, "skipped": [tuple(entry) for entry in values["skipped"]]}
         self.totals.copy_(torch.tensor(values.pop("totals"), dtype=torch.float64))
         self.guard.from_json(values.pop("guard"))
         for name, value in values.items():  # in place: others hold on to this object
