@@ -119,7 +119,9 @@ class Trainer:
             total = torch.zeros(4, device=self.device)
             try:
                 for number, part in enumerate(parts):
-                    sums = self._alone(number + 1 < len(parts), part)
+                    if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel):  # processes add up at the last part
+                        self.loss.require_backward_grad_sync = number + 1 == len(parts)
+                    sums = self.loss(part)
                     (sums.loss * self.world.size / tokens).backward()
                     real = (part.target[:, 1] != PAD).sum()  # some rows are only there to fill a shape
                     total += torch.stack((sums.loss.detach(), sums.nll, sums.correct, real))
@@ -128,12 +130,6 @@ class Trainer:
                 if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                     raise
                 parts = self._halved(parts)
-
-    def _alone(self, more: bool, part: Batch) -> Sums:
-        """The loss of one part; while more are to come, the processes do not yet add up their gradients."""
-        if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel):
-            self.loss.require_backward_grad_sync = not more
-        return self.loss(part)
 
     def _loss(self, model: Seq2Seq, part: Batch) -> Sums:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.c.precision == "bf16"):
@@ -201,8 +197,6 @@ class Trainer:
                 better = self._look(validate, log)
                 p.finished = 0 < c.patience <= p.waited
             p.finished = p.finished or end
-            if better:
-                p.best_name = f"step-{p.step:08d}"
             tick(p)
             asked = self.world.any(stop())
             if p.step % c.save_every == 0 or p.finished or better or asked:
@@ -243,9 +237,11 @@ class Trainer:
         found = json.loads(self.world.tell(json.dumps(self.averaged(lambda: validate(self.model)))))  # all decide alike
         self.model.train()
         log("dev", step=p.step, **found)
-        better = self.better(found)
-        p.waited = 0 if better else p.waited + 1
-        return better
+        if not self.better(found):
+            p.waited += 1
+            return False
+        p.waited, p.best_name = 0, f"step-{p.step:08d}"
+        return True
 
     def averaged(self, look: Callable[[], Any]) -> Any:
         """look(), with the moving average of the weights in place of the weights, where one is kept."""
