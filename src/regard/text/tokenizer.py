@@ -2,7 +2,6 @@
 
 import codecs
 import json
-import os
 import random
 import re
 from collections import Counter
@@ -237,9 +236,7 @@ def from_json(d: dict[str, Any]) -> Tokenizer:
 def save(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
     """Both tokenizers in one JSON file; a shared one is stored once."""
     content = {"format": FORMAT, "source": source.to_json(), "target": "source" if target is source else target.to_json()}
-    aside = Path(f"{path}.tmp")
-    aside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    os.replace(aside, path)
+    Path(path).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
 def load(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
