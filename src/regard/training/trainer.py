@@ -1,7 +1,5 @@
 """The loop. Flat, visible, and a pure function of (config, data, step): stopping anywhere and going on changes nothing."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
