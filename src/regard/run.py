@@ -36,9 +36,7 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     @classmethod
-    def create(
-        cls, path: Path, config: Config, source: Tokenizer, target: Tokenizer, facts: Mapping[str, Any], aside: Path
-    ) -> Self:
+    def create(cls, path: Path, config: Config, source: Tokenizer, target: Tokenizer, facts: dict[str, Any], aside: Path) -> Self:
         """Turn the prepared folder `aside` (which may hold the encoded data) into a run at `path`, in one rename."""
         tokenizers.save(aside / "tokenizer.json", source, target)
         content = settings.to_toml(settings.to_settings(config)).encode()

@@ -174,9 +174,7 @@ class Trainer:
 
     # many steps
 
-    def fit(
-        self, *, validate: Validate | None, save: Callable[[], object], log: Log, tick: Tick, stop: Callable[[], bool]
-    ) -> None:
+    def fit(self, *, validate: Validate | None, save: Callable[[], Any], log: Log, tick: Tick, stop: Callable[[], bool]) -> None:
         """Train to the end, or until stop() says so. save() keeps everything; tick() is called after each step."""
         c, p = self.c, self.progress
         self.model.train()

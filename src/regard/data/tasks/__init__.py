@@ -81,6 +81,4 @@ def nearest(name: str, names: Mapping[str, object] | list[str]) -> str:
 
 
 _ABOUT = tomllib.loads(files(__name__).joinpath("tasks.toml").read_text(encoding="utf-8"))
-TASKS = {
-    name: Task(name, phrases.generate if name == "phrases" else getattr(toys, name), **about) for name, about in _ABOUT.items()
-}
+TASKS = {name: Task(name, getattr(toys, name, phrases.generate), **about) for name, about in _ABOUT.items()}  # one is no toy

@@ -81,12 +81,8 @@ NOUNS, DETERMINERS, TIMES = ({k: rows(text) for k, text in WORDS[part].items()} 
 ADJECTIVES = [(english, forms, place, groups.split()) for english, *forms, place, groups in rows(WORDS["adjectives"]["words"])]
 FITTING = {group: [adjective for adjective in ADJECTIVES if group in adjective[-1]] for group in NOUNS}
 BEFORE_VOWEL = WORDS["adjectives"]["before_vowel"]
-ACTIONS, MODALS, (BE, HAVE) = (
-    [read_verb(*row) for row in rows(WORDS["verbs"][name], "|")] for name in ("actions", "modals", "states")
-)
-IMPERFECT, OPERATORS = (
-    {k: text.split() for k, text in forms.items()} for forms in (WORDS["verbs"]["imperfect"], WORDS["operators"])
-)
+ACTIONS, MODALS, (BE, HAVE) = ([read_verb(*row) for row in rows(WORDS["verbs"][k], "|")] for k in ("actions", "modals", "states"))
+IMPERFECT, OPERATORS = ({k: text.split() for k, text in WORDS["verbs"][part].items()} for part in ("imperfect", "operators"))
 PRONOUNS = [Np(e, f, e, int(p), g, pronoun=True) for e, f, _, _, _, p, g in rows(WORDS["pronouns"])]
 STRESSED = {row[0]: row[2] for row in rows(WORDS["pronouns"])}
 OBJECTS = [Np(them, les, they, int(p), g) for they, _, _, them, les, p, g in rows(WORDS["pronouns"]) if them != "-"]
