@@ -240,10 +240,8 @@ def _asked_to_stop() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, note) for number in ours}
     try:
         yield asked
     finally:

@@ -4,29 +4,24 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from regard import config as settings
 from regard import planning
 from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import encode
 from regard.data.pairs import Skipped
-from regard.data.splits import Splits, from_iterable, leaks, open_data
+from regard.data.splits import Items, Splits, from_iterable, leaks, open_data
 from regard.errors import UserError
 from regard.models import build_model
 from regard.reporter import Reporter
-from regard.run import Run
+from regard.run import Parts, Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.paths import choose_path
-
-Parts = Mapping[str, type[nn.Module]] | None
-"""The user's own classes for `score` or `position`."""
 
 
 def open_splits(c: DataConfig) -> Splits:
@@ -48,9 +43,7 @@ def _inherit(given: Settings, old: Run) -> Settings:
     return settings.merge({"model": own["model"], "text": own["text"]}, given)
 
 
-def prepare(
-    folder: Path, given: Settings, pairs: Iterable[Any] | None, parts: Parts, *, planned: bool, reporter: Reporter
-) -> Run:
+def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *, planned: bool, reporter: Reporter) -> Run:
     """Read the data, choose what is open, learn tokenizers, encode; then the run appears in one rename."""
     data = settings.build({"data": given["data"]}).data
     splits = open_splits(data) if pairs is None else from_iterable(pairs, **_deal(data))

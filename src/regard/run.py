@@ -23,8 +23,7 @@ from regard.storage import Corrupt
 from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
-Parts = Mapping[str, type[nn.Module]] | None
-"""The user's own classes for `score` or `position`."""
+Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `score` or `position`
 
 
 class Run:
@@ -37,9 +36,7 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     @classmethod
-    def create(
-        cls, path: Path, config: Config, source: Tokenizer, target: Tokenizer, facts: Mapping[str, Any], aside: Path
-    ) -> Self:
+    def create(cls, path: Path, config: Config, source: Tokenizer, target: Tokenizer, facts: dict[str, Any], aside: Path) -> Self:
         """Turn the prepared folder `aside` (which may hold the encoded data) into a run at `path`, in one rename."""
         tokenizers.save(aside / "tokenizer.json", source, target)
         content = settings.to_toml(settings.to_settings(config)).encode()

@@ -121,13 +121,3 @@ def test_sentence_bleu_leaves_out_orders_longer_than_the_output() -> None:
 def test_sentence_bleu_stays_between_none_and_all(a: list[str], b: list[str]) -> None:
     assert 0 <= sentence_bleu(a, b) <= 1
     assert not a or sentence_bleu(a, a) == 1
-
-
-def test_by_length_counts_everybody_once() -> None:
-    sources = ["one two", "a b c d e f", "", "w " * 50]
-    rows = metrics.by_length(HYPOTHESES, ONE_EACH, sources, edges=(10, 2))
-    assert [(r.low, r.high, r.examples) for r in rows] == [(0, 2, 2), (3, 10, 1), (11, None, 1)]
-    assert rows[-1].exact_match == 1
-    assert rows[-1].bleu == pytest.approx(100)
-    with pytest.raises(UserError, match="pair up"):
-        metrics.by_length(HYPOTHESES, ONE_EACH, sources[:3])

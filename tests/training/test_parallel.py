@@ -26,7 +26,7 @@ from regard.models import Sums
 from regard.preparing import prepare
 from regard.reporter import Reporter
 from regard.run import Run
-from regard.training.parallel import Share, World
+from regard.training.parallel import World
 from regard.training.trainer import Trainer
 
 MODELS = {  # without biases: the gradient of a key's bias is zero but for rounding, and Adam makes steps of it
@@ -314,7 +314,7 @@ def test_shares_are_the_batch(tmp_path):
     batches = Batches(Corpus.open(run.path / "data" / "train"), sentences=2, seed=1)
     model = run.new_model()
     for size in (2, 3):
-        whole, shares = batches(0), [Share(batches, rank, size)(0) for rank in range(size)]
+        whole, shares = batches(0), [World(rank, size).share(batches)(0) for rank in range(size)]
         assert [s.tokens for s in shares] == [whole.tokens] * size
         assert [s.source_tokens for s in shares] == [whole.source_tokens] * size
         rows = [row for share in shares[:2] for row in share.rows()]

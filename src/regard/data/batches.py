@@ -66,9 +66,8 @@ def collate(rows: Sequence[tuple[Sequence[int] | Indices, Sequence[int] | Indice
     """A batch of rows such as a Corpus holds: (tokens <eos>, <bos> tokens <eos>). Serves torch's DataLoader too."""
     source, source_lengths = _pad([row[0] for row in rows])
     target, target_lengths = _pad([row[1] for row in rows])
-    target_lengths = target_lengths - 1
-    tokens, source_tokens = int(target_lengths.sum()), int(source_lengths.sum())
-    return Batch(source, source_lengths, target, target_lengths, tokens, source_tokens)
+    tokens, source_tokens = int(target_lengths.sum()) - len(rows), int(source_lengths.sum())
+    return Batch(source, source_lengths, target, target_lengths - 1, tokens, source_tokens)
 
 
 def _pad(rows: Sequence[Sequence[int] | Indices]) -> tuple[Tensor, Tensor]:
@@ -77,6 +76,9 @@ def _pad(rows: Sequence[Sequence[int] | Indices]) -> tuple[Tensor, Tensor]:
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     return torch.from_numpy(padded), torch.from_numpy(lengths)
+
+
+Feed = Callable[[int], Batch]  # batch(step)
 
 
 class Batches:
@@ -92,8 +94,7 @@ class Batches:
     ) -> None:
         if (tokens is None) == (sentences is None) or (tokens or sentences or 0) < 1:
             raise ValueError("give tokens or sentences, not both, and at least 1")
-        self.corpus, self.vary = corpus, vary
-        self.tokens, self.sentences, self.seed = tokens, sentences, seed
+        self.corpus, self.tokens, self.sentences, self.seed, self.vary = corpus, tokens, sentences, seed, vary
         counts = sum(np.bincount(buckets, minlength=len(_BOUNDS)) for _, buckets in self._buckets())
         self._ends: list[int] = np.cumsum(counts).tolist()  # of each bucket
         self._starts = self._cut(lambda place: int(_BOUNDS[bisect(self._ends, place)]))

@@ -32,9 +32,7 @@ class Corpus:
     """
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        self.path = path
-        self.about = about
-        self.digest: str = about["digest"]
+        self.path, self.about, self.digest = path, about, str(about["digest"])
         self._lengths = _mapped(path / "lengths.bin", "<i4", (about["pairs"], 2))
         self.source_lengths, self.target_lengths = self._lengths.T
         blocks = self._lengths[: len(self) // _BLOCK * _BLOCK].reshape(-1, 2 * _BLOCK).sum(1, np.int64) + _BLOCK
@@ -72,6 +70,16 @@ def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> Ids:
     return np.asarray(np.memmap(path, dtype, "r", shape=shape))
 
 
+def digest_of(path: Path, dtype: str) -> str:
+    """The sum of a corpus' files."""
+    digest = sha256(dtype.encode())
+    for name in ("ids.bin", "lengths.bin"):
+        with (path / name).open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
 def encode(
     pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, path: str | Path, *, max_length: int, skipped: Skipped
 ) -> Corpus:
@@ -82,7 +90,6 @@ def encode(
     path, count = Path(path), 0
     examples = ((pair, text) for pair in pairs for text in pair.targets)
     dtype = "<u2" if max(source.size, target.size) <= 2**16 else "<i4"
-    digest = sha256(dtype.encode())
     aside = path.with_name(f"{path.name}.tmp{os.getpid()}")
     aside.mkdir(parents=True, exist_ok=True)
     try:
@@ -98,13 +105,12 @@ def encode(
                         skipped.add(path.name, pair.line, f"more than {max_length} tokens")
                 flat = np.fromiter(chain.from_iterable(chain.from_iterable(rows)), dtype)
                 sizes = np.array([(len(row), len(answer) - 1) for row, answer in rows], "<i4")
-                for file, block in ((ids, flat.tobytes()), (lengths, sizes.tobytes())):
-                    file.write(block)
-                    digest.update(block)
+                ids.write(flat.tobytes())
+                lengths.write(sizes.tobytes())
                 count += len(rows)
         if not count:
             raise UserError(f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the longest length")
-        about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest.hexdigest()}
+        about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest_of(aside, dtype)}
         (aside / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
         shutil.rmtree(path, ignore_errors=True)
         aside.rename(path)

@@ -1,7 +1,6 @@
 """Scores of outputs against references: `references[i]` lists the acceptable answers to `hypotheses[i]`, one or more."""
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import zip_longest
@@ -9,7 +8,8 @@ from typing import Any, NamedTuple
 
 from regard.errors import UserError
 
-References = Sequence[Sequence[str]]
+Texts = Sequence[str]
+References = Sequence[Texts]
 
 
 class Corpus(NamedTuple):
@@ -19,17 +19,17 @@ class Corpus(NamedTuple):
     signature: str
 
 
-def bleu(hypotheses: Sequence[str], references: References, tokenize: str = "13a") -> Corpus:
+def bleu(hypotheses: Texts, references: References, tokenize: str = "13a") -> Corpus:
     """Papineni et al. 2002: 0 without four words in a row. `tokenize="none"`: the text is tokenised, and no remark about it."""
     return _corpus(sacre("bleu", tokenize=tokenize, force=True), hypotheses, references)
 
 
-def chrf(hypotheses: Sequence[str], references: References) -> Corpus:
+def chrf(hypotheses: Texts, references: References) -> Corpus:
     """Character n-gram F-score (Popović 2015): kinder than BLEU to rich word endings."""
     return _corpus(sacre("chrf"), hypotheses, references)
 
 
-def ter(hypotheses: Sequence[str], references: References) -> Corpus:
+def ter(hypotheses: Texts, references: References) -> Corpus:
     """Translation edit rate (Snover et al. 2006): edits and moves per 100 reference words; lower is better."""
     return _corpus(sacre("ter"), hypotheses, references)
 
@@ -41,14 +41,14 @@ def sacre(name: str, **options: Any) -> Any:
     return getattr(metrics, name.upper())(**options)
 
 
-def _corpus(metric: Any, hypotheses: Sequence[str], references: References) -> Corpus:
+def _corpus(metric: Any, hypotheses: Texts, references: References) -> Corpus:
     check(hypotheses, references)
     # sacreBLEU wants the first reference of every line, then the second of every line, …; None where there is none
     score = metric.corpus_score(list(hypotheses), list(zip_longest(*references))).score
     return Corpus(float(score), str(metric.get_signature()))
 
 
-def check(hypotheses: Sequence[str], references: References, sources: Sequence[str] | None = None) -> None:
+def check(hypotheses: Texts, references: References, sources: Texts | None = None) -> None:
     """Refuse what cannot be scored, in words, before a library refuses it in a traceback."""
     counts = [len(side) for side in (hypotheses, references, sources) if side is not None]
     if 0 in counts or len(set(counts)) > 1:
@@ -58,18 +58,18 @@ def check(hypotheses: Sequence[str], references: References, sources: Sequence[s
             raise UserError(f"output {i + 1} needs a list of reference texts, at least one, not {answers!r:.40}")
 
 
-def exact_match(hypotheses: Sequence[str], references: References) -> float:
+def exact_match(hypotheses: Texts, references: References) -> float:
     """Share of outputs, 0 to 1, that equal one of their references."""
     check(hypotheses, references)
     return sum(hypothesis in answers for hypothesis, answers in zip(hypotheses, references)) / len(hypotheses)
 
 
-def wer(hypotheses: Sequence[str], references: References) -> float:
+def wer(hypotheses: Texts, references: References) -> float:
     """Word error rate as pronunciation work counts it, 0 to 1: share of outputs that equal none of their references."""
     return 1.0 - exact_match(hypotheses, references)
 
 
-def per(hypotheses: Sequence[str], references: References) -> float:
+def per(hypotheses: Texts, references: References) -> float:
     """Phoneme error rate: edits, in space-separated tokens, to the nearest reference, per token of that reference."""
     check(hypotheses, references)
     texts = [(text.split(), [answer.split() for answer in answers]) for text, answers in zip(hypotheses, references)]
@@ -100,28 +100,3 @@ def sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str], order: in
         ours, theirs = (Counter(zip(*(side[i:] for i in range(n)))) for side in (hypothesis, reference))
         score *= ((ours & theirs).total() / ours.total()) ** (0.5**n)
     return score
-
-
-class LengthRow(NamedTuple):
-    """The scores of the examples whose source has `low` to `high` words; `high` is None for "and more"."""
-
-    low: int
-    high: int | None
-    examples: int
-    bleu: float
-    exact_match: float
-
-
-def by_length(
-    hypotheses: Sequence[str], references: References, sources: Sequence[str], edges: Sequence[int] = (5, 10, 20, 40, 80)
-) -> list[LengthRow]:
-    """Scores apart for short and long sources: up to edges[0] words, up to edges[1], …, and beyond; no empty rows."""
-    check(hypotheses, references, sources)
-    edges, rows = sorted(edges), []
-    buckets = [bisect_left(edges, len(source.split())) for source in sources]
-    for bucket in sorted(set(buckets)):
-        low, high = edges[bucket - 1] + 1 if bucket else 0, edges[bucket] if bucket < len(edges) else None
-        chosen = [i for i, its in enumerate(buckets) if its == bucket]
-        some, answers = [hypotheses[i] for i in chosen], [references[i] for i in chosen]
-        rows.append(LengthRow(low, high, len(chosen), bleu(some, answers).score, exact_match(some, answers)))
-    return rows

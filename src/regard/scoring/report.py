@@ -1,7 +1,6 @@
 """Everything `regard evaluate` has to say about one run on one test set."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, get_type_hints
 
@@ -37,9 +36,9 @@ class Report:
 
 
 def report(
-    hypotheses: Sequence[str],
+    hypotheses: metrics.Texts,
     references: metrics.References,
-    sources: Sequence[str],
+    sources: metrics.Texts,
     *,
     loss: float,
     tokens: int,

@@ -1,12 +1,12 @@
 """Is one system really better than another, or was it the luck of the test set?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from regard.scoring.metrics import References, check, sacre
+from regard.scoring.metrics import References, Texts, check, sacre
 
 Metric = Literal["bleu", "chrf", "ter", "exact_match"]
 Score = Callable[[np.ndarray], float]
@@ -24,8 +24,8 @@ class Comparison(NamedTuple):
 
 
 def paired_bootstrap(
-    a: Sequence[str],
-    b: Sequence[str],
+    a: Texts,
+    b: Texts,
     references: References,
     *,
     metric: Metric = "bleu",
@@ -50,7 +50,7 @@ def paired_bootstrap(
     return Comparison(score_a, score_b, score_b - score_a, float(low), float(high), p=(int(as_far.sum()) + 1) / (samples + 1))
 
 
-def _statistics(outputs: Sequence[str], references: References, metric: Metric, tokenized: bool) -> tuple[np.ndarray, Score]:
+def _statistics(outputs: Texts, references: References, metric: Metric, tokenized: bool) -> tuple[np.ndarray, Score]:
     """Counts (N, K) of every example, and the function from their sum (K,) to the score of a corpus."""
     check(outputs, references)
     if metric == "exact_match":

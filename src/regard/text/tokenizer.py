@@ -2,12 +2,11 @@
 
 import codecs
 import json
-import os
 import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,7 +126,7 @@ class Subwords(Tokenizer):
         super().__init__(kind, [bytes(alphabet[letter] for letter in tokens[id]) for id in range(len(tokens))])
         self._ids = {token: FIRST + id for id, token in tokens.items()}
         self._openers = {*range(FIRST), *(FIRST + i for i, token in enumerate(self._tokens) if token.startswith(b" "))}
-        self._cuts: dict[tuple[tuple[int, ...], float, int], list[int]] = {}
+        self._cuts = lru_cache(_CUTS)(self._cut)
 
     def encode(self, text: str) -> list[int]:
         return [FIRST + id for id in self._model.encode(normalise(text), add_special_tokens=False).ids]
@@ -146,12 +145,7 @@ class Subwords(Tokenizer):
         varied, word, lots = list[int](), list[int](), iter(random.Random(seed).randbytes(len(ids)))
         for id in (*ids, PAD):
             if word and id in self._openers:
-                key = tuple(word), dropout, next(lots) % 16
-                if key not in self._cuts:
-                    if len(self._cuts) >= _CUTS:
-                        self._cuts.clear()
-                    self._cuts[key] = self._cut(*key)
-                varied += self._cuts[key]
+                varied += self._cuts(tuple(word), dropout, next(lots) % 16)
                 word = []
             word.append(id)
         return varied
@@ -237,9 +231,7 @@ def from_json(d: dict[str, Any]) -> Tokenizer:
 def save(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
     """Both tokenizers in one JSON file; a shared one is stored once."""
     content = {"format": FORMAT, "source": source.to_json(), "target": "source" if target is source else target.to_json()}
-    aside = Path(f"{path}.tmp")
-    aside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    os.replace(aside, path)
+    Path(path).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
 def load(path: str | Path) -> tuple[Tokenizer, Tokenizer]:

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-PAD, BOS, EOS, UNK, MASK = range(5)
+PAD, BOS, EOS, UNK = range(4)
 FIRST = 16  # ordinary tokens start here, so that old models keep their ids when a reserved one comes into use
 SPECIALS = (
     *("<pad>", "<bos>", "<eos>", "<unk>", "<mask>"),

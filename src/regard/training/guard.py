@@ -6,13 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WINDOW = 128
-"""Steps that are remembered; half as many must have been seen before one can be called far out."""
-
-
+WINDOW = 128  # steps that are remembered; half as many must have been seen before one can be called far out
+# Spikes left out in about the last thousand steps, beyond which they are no longer spikes but how this training is: clipping
+# deals with them. What is not finite is always left out.
 SPIKES = 10
-"""Spikes left out in about the last thousand steps, beyond which they are no longer spikes but how this training is: clipping
-deals with them. What is not finite is always left out."""
 
 
 class Guard:

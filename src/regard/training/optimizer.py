@@ -1,5 +1,6 @@
 """Optimisers, and their state as named tensors (no pickle)."""
 
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,15 +14,15 @@ from regard.storage import Corrupt
 
 def make_optimizer(model: nn.Module, c: TrainConfig, *, captured: bool = False) -> torch.optim.Optimizer:
     """Weight decay acts on matrices only: norms and biases have nothing to decay towards. captured: inside a CUDA graph."""
+    rate = torch.tensor(c.rate, device=next(model.parameters()).device) if captured else c.rate
     if c.optimizer == "muon":
-        return Muon(model, c, captured=captured)
+        return Muon(model, c, rate, captured=captured)
     groups = _groups(list(model.parameters()), c.weight_decay)
     if c.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=c.rate, momentum=0.9)
     kind: type[torch.optim.Adam] = torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam
     if c.optimizer == "adamw" and not captured and c.strategy != "fsdp":
         kind = AdamW
-    rate = torch.tensor(c.rate, device=groups[0]["params"][0].device) if captured else c.rate
     return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=True, capturable=captured)
 
 
@@ -36,7 +37,7 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         params = [p for group in self.param_groups for p in group["params"]]
         counts = [self.state[p].get("step") for p in params]
-        ready = all(p.grad is not None for p in params) and None not in {id(c) if c is not None else None for c in counts}
+        ready = all(p.grad is not None for p in params) and all(c is not None for c in counts)
         if not ready or (len({id(c) for c in counts}) > 1 and len({float(c) for c in counts}) > 1):
             for p in params:  # some have no gradient: each counts for itself
                 if "step" in self.state[p]:
@@ -62,11 +63,10 @@ class Muon(torch.optim.Optimizer):
     `found_inf` mean what they mean to torch's fused optimisers. (torch.optim.Muon computes in bfloat16 whatever the machine.)
     """
 
-    def __init__(self, model: nn.Module, c: TrainConfig, *, captured: bool) -> None:
+    def __init__(self, model: nn.Module, c: TrainConfig, rate: float | Tensor, *, captured: bool) -> None:
         named = dict(model.named_parameters())
         self.grad_scale, self.found_inf = torch.ones(()), torch.zeros(())
         inner = {n: p for n, p in named.items() if p.dim() == 2 and "embedding" not in n and not n.endswith("out.weight")}
-        rate = torch.tensor(c.rate, device=next(iter(named.values())).device) if captured else c.rate
         rest = _groups([p for n, p in named.items() if n not in inner], c.weight_decay)
         self.adam = torch.optim.AdamW(rest, lr=rate, betas=c.betas, eps=1e-9, fused=True, capturable=captured)
         super().__init__([{"params": list(inner.values()), "lr": rate, "weight_decay": c.weight_decay}], {})
@@ -78,7 +78,7 @@ class Muon(torch.optim.Optimizer):
         for n, p in inner.items():
             parts = {"qkv": 3, "keyvalue": 2}.get(n.split(".")[-2], 1)  # each of its matrices by itself
             self.alike.setdefault((parts, *p.shape), []).append(p)
-        self.state = _Joined(self.state, self.adam.state)  # type: ignore[assignment]
+        self.state = ChainMap(dict(self.state), self.adam.state)  # type: ignore[assignment]
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -111,27 +111,11 @@ def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
     return (y.transpose(-2, -1) if tall else y).to(x.dtype)
 
 
-class _Joined:
-    """The state of two optimisers, by parameter."""
-
-    def __init__(self, muon: Any, adam: Any) -> None:
-        self.muon, self.adam = muon, adam
-
-    def __getitem__(self, parameter: Tensor) -> Any:
-        return self.muon[parameter] if parameter in self.muon else self.adam[parameter]
-
-    def get(self, parameter: Tensor, default: Any) -> Any:
-        return self.muon[parameter] if parameter in self.muon else self.adam.get(parameter, default)
-
-
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """{parameter name}/{state name} -> tensor."""
-    tensors = {}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if value is not None:
-                tensors[f"{name}/{key}"] = whole(value.detach()).cpu().contiguous().clone()
-    return tensors
+    states = {name: optimizer.state.get(parameter, {}) for name, parameter in model.named_parameters()}
+    found = {f"{name}/{key}": value for name, state in states.items() for key, value in state.items() if value is not None}
+    return {name: whole(value.detach()).cpu().contiguous().clone() for name, value in found.items()}
 
 
 def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

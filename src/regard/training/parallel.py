@@ -12,14 +12,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from regard.data.batches import Batch, Batches, collate
+from regard.data.batches import Batch, Batches, Feed, collate
 from regard.errors import UserError
 from regard.models import Seq2Seq, Sums
 from regard.text.vocabulary import BOS, EOS, PAD
 
 Loss = Callable[[Batch], Sums]
-LOST = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
-"""What gloo and NCCL say when one of us is gone."""
+LOST = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")  # gloo and NCCL, when one of us is gone
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,18 @@ class World:
         dist.broadcast(room, 0)
         return bytes(room.tolist()).rstrip(b"\0").decode()
 
-    def share(self, batches: Batches) -> Callable[[int], Batch]:
+    def share(self, batches: Batches) -> Feed:
         """batch(step), of which each process takes every size-th sentence; counts of tokens are those of the whole batch."""
-        return batches if self.size == 1 else Share(batches, self.rank, self.size)
+
+        def mine(step: int) -> Batch:
+            indices, corpus = batches.indices(step), batches.corpus
+            own = indices[self.rank :: self.size]
+            # Fewer sentences than processes: this one looks at a token that counts for nothing, and takes part in the sum.
+            batch = batches.load(own, step) if len(own) else collate([([EOS], [BOS, PAD])])
+            tokens, source_tokens = int(corpus.target_lengths[indices].sum()), int(corpus.source_lengths[indices].sum())
+            return replace(batch, tokens=tokens, source_tokens=source_tokens)
+
+        return batches if self.size == 1 else mine
 
     def wrap(self, model: Seq2Seq, strategy: str, loss: Callable[[Seq2Seq, Batch], Sums]) -> Loss:
         """A loss whose gradient, after backward, is the mean over all processes."""
@@ -109,20 +117,3 @@ def gathered(loss: Loss) -> Iterator[None]:
         yield
     finally:
         reshard()
-
-
-@dataclass(frozen=True)
-class Share:
-    """Every size-th sentence of each batch, counted from rank."""
-
-    batches: Batches
-    rank: int
-    size: int
-
-    def __call__(self, step: int) -> Batch:
-        indices = self.batches.indices(step)
-        mine, corpus = indices[self.rank :: self.size], self.batches.corpus
-        # Fewer sentences than processes: this one looks at a token that counts for nothing, and takes part in the sum.
-        batch = self.batches.load(mine, step) if len(mine) else collate([([EOS], [BOS, PAD])])
-        tokens, source_tokens = int(corpus.target_lengths[indices].sum()), int(corpus.source_lengths[indices].sum())
-        return replace(batch, tokens=tokens, source_tokens=source_tokens)

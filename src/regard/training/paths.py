@@ -6,20 +6,19 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.config import Config, TransformerConfig
-from regard.data.batches import Batch
+from regard.data.batches import Batch, Feed
 from regard.models import Seq2Seq
 from regard.models.seq2seq import TENSORS, places
 from regard.models.transformer import TransformerDecoder, TransformerEncoder
 from regard.nn import Layout
 
 Path = Literal["auto", "plain", "packed", "compiled", "captured"]
-SMALL = 40_000_000
-"""Weights up to which launching kernels is what takes the time: graphs cure that."""
-LONG = 5e16
-"""Floating-point operations beyond which two minutes of compiling come back."""
+SMALL = 40_000_000  # weights up to which launching kernels is what takes the time: graphs cure that
+LONG = 5e16  # floating-point operations beyond which two minutes of compiling come back
 
 
 def choose_path(c: Config, device: torch.device, parameters: int, tokens: float = 0.0) -> Path:
@@ -59,7 +58,7 @@ def prepare(batch: Batch, path: str, device: torch.device) -> Batch:
 class Ahead:
     """batch(step), made ready on its device while the steps before it run."""
 
-    def __init__(self, batches: Callable[[int], Batch], path: str, device: torch.device) -> None:
+    def __init__(self, batches: Feed, path: str, device: torch.device) -> None:
         self.batches, self.path, self.device = batches, path, device
         self.thread = ThreadPoolExecutor(1)
         self.coming: dict[int, Future[Batch]] = {}
@@ -77,21 +76,12 @@ class Ahead:
 def rounded(batch: Batch, *, packed: bool) -> Batch:
     """Padded to one of few shapes; rows that were added hold a single token that counts for nothing."""
     size, length = _up(batch.size, 4), _up(max(batch.source.shape[1], batch.target.shape[1] - 1), 4)
-    more = size - batch.size
-
-    def larger(x: Tensor, width: int) -> Tensor:
-        return torch.nn.functional.pad(x, (0, width - x.shape[1], 0, more))
-
-    def lengths(x: Tensor) -> Tensor:
-        return torch.nn.functional.pad(x, (0, more), value=1)
-
-    source, target = larger(batch.source, length), larger(batch.target, length + 1)
-    sides = lengths(batch.source_lengths), lengths(batch.target_lengths)
-    whole = Layout(size, length, None, full=False)
-    where = tuple(_filled(Layout.of(side, length)) for side in sides) if packed else (whole, whole)
-    return replace(
-        batch, source=source, source_lengths=sides[0], target=target, target_lengths=sides[1], places=(where[0], where[1])
-    )
+    more, whole = size - batch.size, Layout(size, length, None, full=False)
+    source = F.pad(batch.source, (0, length - batch.source.shape[1], 0, more))
+    target = F.pad(batch.target, (0, length + 1 - batch.target.shape[1], 0, more))
+    one, two = (F.pad(lengths, (0, more), value=1) for lengths in (batch.source_lengths, batch.target_lengths))
+    where = (_filled(Layout.of(one, length)), _filled(Layout.of(two, length))) if packed else (whole, whole)
+    return replace(batch, source=source, source_lengths=one, target=target, target_lengths=two, places=where)
 
 
 def _filled(layout: Layout) -> Layout:
@@ -137,9 +127,8 @@ class Captured:
         graph.replay()
 
     def _capture(self, batch: Batch) -> tuple[torch.cuda.CUDAGraph, Batch, Tensor]:
-        held = replace(batch, **{name: getattr(batch, name).clone() for name in TENSORS})
-        if held.places is not None:
-            held = replace(held, places=(held.places[0].clone(), held.places[1].clone()))
+        where = batch.places and (batch.places[0].clone(), batch.places[1].clone())
+        held = replace(batch, **{name: getattr(batch, name).clone() for name in TENSORS}, places=where)
         count, graph = torch.ones((), device=batch.source.device), torch.cuda.CUDAGraph()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         torch.cuda.synchronize()

@@ -13,14 +13,12 @@ def make_rate(c: TrainConfig, steps: int) -> Callable[[int], float]:
         if step < c.warmup:
             return c.rate * (step + 1) / c.warmup
         done = min(1.0, (step - c.warmup) / max(1, steps - c.warmup))
-        match c.schedule:
-            case "inverse_sqrt":
-                return c.rate * math.sqrt(max(1, c.warmup) / (step + 1))
-            case "cosine":
-                return c.rate * (1 + math.cos(math.pi * done)) / 2
-            case "linear":
-                return c.rate * (1 - done)
-            case "constant":
-                return c.rate
+        shares = {
+            "inverse_sqrt": math.sqrt(max(1, c.warmup) / (step + 1)),
+            "cosine": (1 + math.cos(math.pi * done)) / 2,
+            "linear": 1 - done,
+            "constant": 1.0,
+        }
+        return c.rate * shares[c.schedule]
 
     return rate

@@ -1,7 +1,5 @@
 """The loop. Flat, visible, and a pure function of (config, data, step): stopping anywhere and going on changes nothing."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -14,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.config import TrainConfig
-from regard.data.batches import Batch
+from regard.data.batches import Batch, Feed
 from regard.errors import Failed
 from regard.models import Seq2Seq, Sums
 from regard.run import whole
@@ -25,10 +23,10 @@ from regard.training.parallel import World, gathered
 from regard.training.paths import Captured, prepare
 from regard.training.schedule import make_rate
 
-Validate = Callable[[Seq2Seq], Mapping[str, float]]
-"""A look at the dev data: at least loss and accuracy."""
+Validate = Callable[[Seq2Seq], Mapping[str, float]]  # a look at the dev data: at least loss and accuracy
+Log = Callable[..., None]  # of the kind of record, and its values by name
+# What is summed on the device between two lines of the log.
 COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped", "broken")
-"""What is summed on the device between two lines of the log."""
 
 
 class Trouble(Exception):
@@ -41,32 +39,24 @@ class Progress:
 
     step: int = 0
     seconds: float = 0.0
-    best: float = math.inf
-    """Of the metric, turned so that smaller is better."""
+    best: float = math.inf  # of the metric, turned so that smaller is better
     best_name: str = ""
-    waited: int = 0
-    """Looks at the dev data since the best."""
+    waited: int = 0  # looks at the dev data since the best
     finished: bool = False
-    factor: float = 1.0
-    """Of the learning rate; each time training had to go back it is halved."""
+    factor: float = 1.0  # of the learning rate; each time training had to go back it is halved
+    # (step, how many): steps of the last thousand that were not finite, counted at each line of the log
     skipped: list[tuple[int, int]] = field(default_factory=list)
-    """(step, how many): steps of the last thousand that were not finite, counted at each line of the log."""
-    source_tokens: int = 0
-    """Since the last line of the log."""
+    source_tokens: int = 0  # since the last line of the log
+
+
+Tick = Callable[[Progress], None]
 
 
 class Trainer:
     """Batches -> weights. Knows the model only by its loss; `validate` and `save` are handed in."""
 
     def __init__(
-        self,
-        model: Seq2Seq,
-        batches: Callable[[int], Batch],
-        c: TrainConfig,
-        *,
-        steps: int,
-        device: torch.device,
-        world: World | None = None,
+        self, model: Seq2Seq, batches: Feed, c: TrainConfig, *, steps: int, device: torch.device, world: World | None = None
     ) -> None:
         self.model, self.batches, self.c, self.steps, self.device = model, batches, c, steps, device
         self.world = world or World(device=device)
@@ -80,20 +70,14 @@ class Trainer:
         self.totals = torch.zeros(len(COUNTED), dtype=torch.float64, device=device)
         self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if c.ema else {}
         self.captured = Captured(self._step) if graphs else None
-        self.most = 0
-        """Largest batch, in places, that fits into memory; 0: none was too large so far."""
-        self.short: list[int] = []
-        """Steps at which memory ran out."""
+        self.most = 0  # largest batch, in places, that fits into memory; 0: none was too large so far
+        self.short: list[int] = []  # steps at which memory ran out
         self._logged_at = 0.0
 
     @property
     def sums(self) -> dict[str, float]:
         """What was summed since the last line of the log; asks the device."""
         return dict(zip(COUNTED, self.totals.tolist(), strict=True))
-
-    def start_clock(self) -> None:
-        """Rates of the log are counted from here."""
-        self._logged_at = self.progress.seconds
 
     # one step
 
@@ -133,7 +117,9 @@ class Trainer:
             total = torch.zeros(4, device=self.device)
             try:
                 for number, part in enumerate(parts):
-                    sums = self._alone(number + 1 < len(parts), part)
+                    if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel):  # processes add up at the last part
+                        self.loss.require_backward_grad_sync = number + 1 == len(parts)
+                    sums = self.loss(part)
                     (sums.loss * self.world.size / tokens).backward()
                     real = (part.target[:, 1] != PAD).sum()  # some rows are only there to fill a shape
                     total += torch.stack((sums.loss.detach(), sums.nll, sums.correct, real))
@@ -142,13 +128,6 @@ class Trainer:
                 if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                     raise
                 parts = self._halved(parts)
-
-    def _alone(self, more: bool, part: Batch) -> Sums:
-        """The loss of one part; while more are to come, the processes do not yet add up their gradients."""
-        ddp = self.loss if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel) else None
-        if ddp is not None:
-            ddp.require_backward_grad_sync = not more
-        return self.loss(part)
 
     def _loss(self, model: Seq2Seq, part: Batch) -> Sums:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.c.precision == "bf16"):
@@ -195,15 +174,7 @@ class Trainer:
 
     # many steps
 
-    def fit(
-        self,
-        *,
-        validate: Validate | None,
-        save: Callable[[], object],
-        log: Callable[..., None],
-        tick: Callable[[Progress], None],
-        stop: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def fit(self, *, validate: Validate | None, save: Callable[[], Any], log: Log, tick: Tick, stop: Callable[[], bool]) -> None:
         """Train to the end, or until stop() says so. save() keeps everything; tick() is called after each step."""
         c, p = self.c, self.progress
         self.model.train()
@@ -220,10 +191,8 @@ class Trainer:
             better = False
             if validate is not None and (p.step % c.evaluate_every == 0 or end):
                 better = self._look(validate, log)
-                p.finished = c.patience > 0 and p.waited >= c.patience
+                p.finished = 0 < c.patience <= p.waited
             p.finished = p.finished or end
-            if better:
-                p.best_name = f"step-{p.step:08d}"
             tick(p)
             asked = self.world.any(stop())
             if p.step % c.save_every == 0 or p.finished or better or asked:
@@ -232,9 +201,8 @@ class Trainer:
                 break
         self.model.eval()
 
-    def _log_window(self, log: Callable[..., None]) -> None:
-        p = self.progress
-        sums = self.sums
+    def _log_window(self, log: Log) -> None:
+        p, sums = self.progress, self.sums
         seconds = max(1e-9, p.seconds - self._logged_at)
         self._logged_at = p.seconds
         tokens, steps, skipped = max(1.0, sums["tokens"]), max(1.0, sums["steps"]), int(sums["skipped"])
@@ -258,16 +226,18 @@ class Trainer:
         if sum(n for _, n in p.skipped) > 10:
             raise Trouble
 
-    def _look(self, validate: Validate, log: Callable[..., None]) -> bool:
+    def _look(self, validate: Validate, log: Log) -> bool:
         """Judge the model on dev; True if it is the best so far."""
         p = self.progress
         self.model.eval()
         found = json.loads(self.world.tell(json.dumps(self.averaged(lambda: validate(self.model)))))  # all decide alike
         self.model.train()
         log("dev", step=p.step, **found)
-        better = self.better(found)
-        p.waited = 0 if better else p.waited + 1
-        return better
+        if not self.better(found):
+            p.waited += 1
+            return False
+        p.waited, p.best_name = 0, f"step-{p.step:08d}"
+        return True
 
     def averaged(self, look: Callable[[], Any]) -> Any:
         """look(), with the moving average of the weights in place of the weights, where one is kept."""
@@ -298,13 +268,12 @@ class Trainer:
         return {**asdict(self.progress), "totals": self.totals.tolist(), "guard": self.guard.to_json()}
 
     def from_json(self, values: Mapping[str, Any]) -> None:
-        values = dict(values)
+        values = {**values, "skipped": [tuple(entry) for entry in values["skipped"]]}
         self.totals.copy_(torch.tensor(values.pop("totals"), dtype=torch.float64))
         self.guard.from_json(values.pop("guard"))
-        skipped = [(step, count) for step, count in values.pop("skipped")]
-        for name, value in {**values, "skipped": skipped}.items():  # in place: others hold on to this object
+        for name, value in values.items():  # in place: others hold on to this object
             setattr(self.progress, name, value)
-        self.start_clock()
+        self._logged_at = self.progress.seconds
 
 
 def places(part: Batch) -> int:

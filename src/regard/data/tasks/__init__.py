@@ -1,9 +1,11 @@
 """Data made to order: every task is a seeded generator of pairs, endless and the same on every machine."""
 
 import random
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib.resources import files
 from itertools import islice
 
 from regard.data.pairs import stable_hash
@@ -20,16 +22,16 @@ class Task:
     """A generator and its defaults; call `pairs`, which reads options as they come from a command line."""
 
     name: str
-    summary: str
     generate: Callable[..., Pairs]  # of a random.Random, the split and the options
+    summary: str
     tokenizer: str  # the kind that suits it
     options: Mapping[str, int | bool] = field(default_factory=dict)
     train: int = 10_000
     dev: int = 1_000
     test: int = 1_000
     seed: int = 123_456
-    splits: tuple[str, ...] = ("train", "dev", "test")
-    apart: int | None = 0  # what no two splits share, the source (0) or the target (1); None: the generator sees to it
+    splits: Sequence[str] = ("train", "dev", "test")
+    apart: str = "source"  # the side that no two splits share; neither: the generator sees to it
 
     def pairs(self, count: int, seed: int | None = None, *, split: str = "train", options: Options | None = None) -> Pairs:
         """The first `count` pairs of a split; fewer asked for is a prefix of more."""
@@ -38,7 +40,7 @@ class Task:
         chosen = {**self.options, **{name: self._value(name, value) for name, value in (options or {}).items()}}
         rng = random.Random((self.seed if seed is None else seed) + _SEEDS[split])
         made = self.generate(rng, split=split, **chosen)
-        return islice(made if self.apart is None else _held_apart(made, split, self.apart), count)
+        return islice(made if self.apart == "neither" else _held_apart(made, split, int(self.apart == "target")), count)
 
     def _value(self, name: str, value: str | int) -> int | bool:
         if name not in self.options:
@@ -78,19 +80,5 @@ def nearest(name: str, names: Mapping[str, object] | list[str]) -> str:
     return f"; there are {', '.join(names)}" if names else ": it takes none"
 
 
-_LETTERS: dict[str, int | bool] = {"length": 10, "symbols": 26, "spaced": True}
-_DAYS = {"first": 1900, "last": 2099}
-_WITH_LONG = ("train", "dev", "test", "long")
-_MADE = (
-    Task("arithmetic", "sums and differences: -940-819 → -1759", toys.arithmetic, "characters",
-         {"complexity": 3, "signed": True}, dev=5_000, test=5_000, apart=None),
-    Task("phrases", "English sentences to French: he's calm . → il est calme .", phrases.generate, "words",
-         train=20_000, apart=None),
-    Task("copy", "letters, the same again: b a c → b a c", toys.copy, "words", _LETTERS, splits=_WITH_LONG),
-    Task("reverse", "letters, backwards: b a c → c a b", toys.reverse, "words", _LETTERS, splits=_WITH_LONG),
-    Task("sort", "letters, in order: b a c → a b c", toys.sort, "words", _LETTERS, splits=_WITH_LONG),
-    Task("dates", "dates to ISO: the 3rd of May 2021 → 2021-05-03", toys.dates, "characters", _DAYS, apart=1),
-    Task("listops", "nested lists: [MAX 2 9 [MIN 4 7 ] 0 ] → 9", toys.listops, "words",
-         {"depth": 3, "length": 40}, splits=_WITH_LONG),
-)  # fmt: skip
-TASKS: dict[str, Task] = {task.name: task for task in _MADE}
+_ABOUT = tomllib.loads(files(__name__).joinpath("tasks.toml").read_text(encoding="utf-8"))
+TASKS = {name: Task(name, getattr(toys, name, phrases.generate), **about) for name, about in _ABOUT.items()}  # one is no toy

@@ -77,42 +77,33 @@ def read_verb(english: str, french: str, rest: str, objects: str, animals: str, 
 
 
 WORDS = tomllib.loads(files("regard.data.tasks").joinpath("phrases.toml").read_text(encoding="utf-8"))
-NOUNS = {group: rows(text) for group, text in WORDS["nouns"].items()}
+NOUNS, DETERMINERS, TIMES = ({k: rows(text) for k, text in WORDS[part].items()} for part in ("nouns", "determiners", "time"))
 ADJECTIVES = [(english, forms, place, groups.split()) for english, *forms, place, groups in rows(WORDS["adjectives"]["words"])]
 FITTING = {group: [adjective for adjective in ADJECTIVES if group in adjective[-1]] for group in NOUNS}
 BEFORE_VOWEL = WORDS["adjectives"]["before_vowel"]
-VERBS = {name: [read_verb(*row) for row in rows(WORDS["verbs"][name], "|")] for name in ("actions", "modals", "states")}
-BE, HAVE = VERBS["states"]
-IMPERFECT = {verb: forms.split() for verb, forms in WORDS["verbs"]["imperfect"].items()}
+ACTIONS, MODALS, (BE, HAVE) = ([read_verb(*row) for row in rows(WORDS["verbs"][k], "|")] for k in ("actions", "modals", "states"))
+IMPERFECT, OPERATORS = ({k: text.split() for k, text in WORDS["verbs"][part].items()} for part in ("imperfect", "operators"))
 PRONOUNS = [Np(e, f, e, int(p), g, pronoun=True) for e, f, _, _, _, p, g in rows(WORDS["pronouns"])]
 STRESSED = {row[0]: row[2] for row in rows(WORDS["pronouns"])}
 OBJECTS = [Np(them, les, they, int(p), g) for they, _, _, them, les, p, g in rows(WORDS["pronouns"]) if them != "-"]
 NAMES = [Np(name, name, name, gender=gender) for name, gender in (entry.split(":") for entry in WORDS["names"].split())]
-DETERMINERS = {kind: rows(text) for kind, text in WORDS["determiners"].items()}
 ADVERBS = {english: (french, ne) for english, french, ne in rows(WORDS["adverbs"])}
-TIMES = {tense: rows(text) for tense, text in WORDS["time"].items()}
 PREPOSITIONS = [(e, f, at.split(), who.split()) for e, f, at, who in rows(WORDS["prepositions"])]
-MASSES = ("mass", "drink")
-OWNED = ("thing", "text", "clothes", "vehicle", "animal", "food", *MASSES)
+MASSES, OWNED = WORDS["masses"].split(), WORDS["owned"].split()
 KNOWN, ANY = ("definite", "possessive"), ("definite", "possessive", "indefinite", "number")  # kinds of determiner
-VOWEL = re.compile(rf"(?!(?:{WORDS['aspirated'].replace(' ', '|')})\b)[aeiouhâàéèêîôœ]")
-ELIDED = [
-    (re.compile(rf"\b{word} (?={VOWEL.pattern})"), short)
-    for word, short in (("([mts])a", r"\1on "), ("ce", "cet "), ("(j|l|n|d|qu)[ea]", r"\1'"))
-]
-CONTRACTED = {"à le": "au", "à les": "aux", "de le": "du", "de les": "des"}
+VOWEL = rf"(?!(?:{WORDS['aspirated'].replace(' ', '|')})\b)[aeiouhâàéèêîôœ]"
+SPELLING = {
+    language: [(re.compile(pattern.replace("VOWEL", f"(?={VOWEL})")), short) for pattern, short in changes]
+    for language, changes in WORDS["spelling"].items()
+}
 
 
-def spell_english(text: str) -> str:
-    return re.sub(r"\ba (?=[aeiou])", "an ", " ".join(text.split()))
-
-
-def spell_french(text: str) -> str:
-    """Elide and contract: "de le ami" is "de l'ami", "à le chat" is "au chat", "ma amie" is "mon amie"."""
+def spelt(text: str, language: str) -> str:
+    """Words as they are written side by side."""
     text = " ".join(text.split())
-    for pattern, short in ELIDED:
+    for pattern, short in SPELLING[language]:
         text = pattern.sub(short, text)
-    return re.sub(r"\b(?:à|de) les?\b", lambda found: CONTRACTED[found[0]], text)
+    return text
 
 
 def noun_phrase(rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negated: bool = False) -> Np:
@@ -135,7 +126,7 @@ def noun_phrase(rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negate
     (before, avant), (after, apres) = said["before"], said["after"]
     if avant and french == "des":
         french = "de"
-    if not plural and VOWEL.match(chose):
+    if not plural and re.match(VOWEL, chose):
         avant = BEFORE_VOWEL.get(avant, avant)
     english = f"{english} {before} {after} {things if plural else thing}"
     return np._replace(english=english, french=f"{french} {avant} {choses if plural else chose} {apres}")
@@ -151,12 +142,8 @@ def someone(rng: Rng, *, animals: bool = False) -> Np:
 
 def say_english(s: Np, p: Predicate, tense: str, adverb: str, ask: bool) -> str:
     base, third, past = p.verb.english
-    operator, main = {"past": "did", "future": "will"}.get(tense, "does" if s.person == 2 else "do"), base
-    if base == "can":
-        operator, main = "can", ""
-    elif base == "be" and tense != "future":
-        forms = ("was", "were", "was", "were", "were") if tense == "past" else ("am", "are", "is", "are", "are")
-        operator, main = forms[s.person], ""
+    own = OPERATORS.get(f"{base} {tense}")
+    operator, main = (own or OPERATORS[tense])[s.person], "" if own else base
     if ask:
         return f"{operator} {s.english} {main} {p.english}"
     if adverb == "not" and operator != "am":
@@ -183,7 +170,7 @@ def say_french(s: Np, p: Predicate, tense: str, adverb: str, ask: bool) -> str:
 
 def action(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     """This and the next four draw a subject and what is said of it."""
-    verb = rng.choice(VERBS["actions"])
+    verb = rng.choice(ACTIONS)
     s, group = someone(rng, animals=verb.animals), rng.choice(verb.objects or ["nothing"])
     if group == "nothing":
         return s, Predicate(verb, "", "", "", verb.english[0])
@@ -197,7 +184,7 @@ def action(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
 
 def wish(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     s, p = action(rng, negated)
-    verb = rng.choice(VERBS["modals"])
+    verb = rng.choice(MODALS)
     link = {"be": "going to", "can": ""}.get(verb.english[0], "to")
     english, french = f"{link} {p.word} {p.english}", f"{p.before.french} {p.verb.infinitive} {p.french}"
     return s, Predicate(verb, english, french, p.head, p.word)
@@ -240,7 +227,7 @@ def sentence(rng: Rng) -> Phrase:
     ask, end = (True, "?") if form == "?" else (False, ".")
     english = f"{why} {say_english(s, p, tense, adverb, ask)} {when} {end}"
     french = f"{pourquoi} {say_french(s, p, tense, adverb, ask)} {quand} {end}"
-    return Phrase(spell_english(english), spell_french(french), (kind.__name__ + form, p.head or s.head, p.word))
+    return Phrase(spelt(english, "english"), spelt(french, "french"), (kind.__name__ + form, p.head or s.head, p.word))
 
 
 def order(rng: Rng) -> Phrase:
@@ -250,7 +237,7 @@ def order(rng: Rng) -> Phrase:
         return order(rng)
     no, ne, pas = ("don't", "ne", "pas") if negated else ("", "", "")
     english, french = f"{no} {p.word} {p.english} .", f"{ne} {p.verb.imperative} {pas} {p.french} !"
-    return Phrase(spell_english(english), spell_french(french), ("order", p.head, p.word))
+    return Phrase(spelt(english, "english"), spelt(french, "french"), ("order", p.head, p.word))
 
 
 FIXED = [Phrase(english, french, (kind, head, word)) for english, french, kind, head, word in rows(WORDS["fixed"])]
