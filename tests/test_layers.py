@@ -23,6 +23,7 @@ FLOORS = [
     {"planning"},
     {"card"},
     {"translator"},
+    {"choosing"},
     {"training", "search", "scoring", "pictures"},
     {"run"},
     {"storage"},
