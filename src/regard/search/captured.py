@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -90,8 +91,10 @@ class Captured:
         length, steps = max(len(job.source) for job in jobs), max(job.limit for job in jobs)
         board, start, step = self._ready(_up(len(jobs)), _up(length), _up(steps))
         more = len(board.lengths) - len(jobs)  # rows that only fill the shape: one token, one step
-        rows = [[*job.source, *[PAD] * (board.source.shape[1] - len(job.source))] for job in jobs]
-        board.source[: len(jobs)].copy_(torch.tensor(rows))
+        rows = np.full((len(jobs), board.source.shape[1]), PAD)
+        for row, job in zip(rows, jobs):
+            row[: len(job.source)] = job.source
+        board.source[: len(jobs)].copy_(torch.from_numpy(rows))
         board.lengths.copy_(torch.tensor([len(job.source) for job in jobs] + [1] * more))
         board.limits.copy_(torch.tensor([job.limit for job in jobs] + [1] * more))
         start()
