@@ -80,7 +80,7 @@ def main() -> None:
     model, plain = build_model(c, SIZE, SIZE).eval(), Plain(w).eval()
     take_over(plain, model)
     plain.body.encoder.enable_nested_tensor = False
-    read_only(model.to(torch.bfloat16) if given.bf16 else model)
+    read_only(model, torch.bfloat16 if given.bf16 else torch.float32)
     for name in given.only:
         width, count, *wanted = WORKLOADS[name]
         rows = sources(count)

@@ -274,11 +274,13 @@ def load(
             )
     settings = build({"search": {**to_settings(first.config)["search"], **({"width": beam} if beam else {}), **search}}).search
     models = [one.model(checkpoint, parts).to(device) for one in runs]
+    kind = torch.bfloat16 if settings.precision == "bf16" else torch.float32
+    if kind == torch.bfloat16 and device == "cpu" and not cpu_has_bf16():
+        raise UserError("search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
     for model in models:
-        if settings.precision == "bf16":
-            if device == "cpu" and not cpu_has_bf16():
-                raise UserError("search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
-            model.to(torch.bfloat16)
-        read_only(model)
+        if device == "cpu":
+            read_only(model, kind)
+        else:
+            model.to(kind)
     whole = models[0] if len(models) == 1 else ensemble(models)
     return Translator(whole, first.source, first.target, settings, seen=int(first.manifest.get("longest_source", 0)))

@@ -86,27 +86,31 @@ class Residual(nn.Module):
 
 
 class ReadOnly(nn.Module):
-    """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up to twice as fast there."""
+    """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up to twice as fast there.
 
-    def __init__(self, layer: nn.Linear) -> None:
+    kind: of its weights. What goes in and comes out stays what it was: only the matrices are rounded.
+    """
+
+    def __init__(self, layer: nn.Linear, kind: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.bias, self.weight = layer.bias, nn.Parameter(layer.weight.detach().t().contiguous().t(), requires_grad=False)
+        self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().to(kind), requires_grad=False)
+        self.weight = nn.Parameter(layer.weight.detach().to(kind).t().contiguous().t(), requires_grad=False)
         self.packed: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.numel() // x.shape[-1]
-        plain = rows > 64 or (rows == 1 and x.dtype == torch.float32) or not torch.backends.mkldnn.is_available()
+        rows, given = x.numel() // x.shape[-1], x.to(self.weight.dtype)
+        plain = rows > 64 or (rows == 1 and given.dtype == torch.float32) or not torch.backends.mkldnn.is_available()
         if plain or torch.is_grad_enabled():
-            return F.linear(x, self.weight, self.bias)
+            return F.linear(given, self.weight, self.bias).to(x.dtype)
         if self.packed is None:
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), rows)
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(given, self.packed, self.bias, "none", [], "").to(x.dtype)
 
 
-def read_only(model: nn.Module) -> None:
+def read_only(model: nn.Module, kind: torch.dtype = torch.float32) -> None:
     """Make every Linear of a model on a CPU a ReadOnly. What was tied is no longer."""
     for name, layer in list(model.named_children()):
         if type(layer) is nn.Linear and layer.weight.device.type == "cpu":
-            setattr(model, name, ReadOnly(layer))
+            setattr(model, name, ReadOnly(layer, kind))
         else:
-            read_only(layer)
+            read_only(layer, kind)
