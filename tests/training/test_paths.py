@@ -14,6 +14,7 @@ from regard.training.paths import Ahead, choose_path, compile_blocks, prepare, r
 from regard.training.trainer import Trainer
 
 TINY = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0)
+WAITING = replace(TINY, causal=True, wait=2)
 CPU = torch.device("cpu")
 
 
@@ -33,11 +34,12 @@ def gradients(model, b):
     return sums, {name: p.grad for name, p in model.named_parameters()}
 
 
+@pytest.mark.parametrize("kind", [TINY, WAITING], ids=["plain", "waiting"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("sizes", [((5, 3), (2, 7), (9, 1), (4, 4), (1, 6)), ((4, 4),) * 4], ids=["ragged", "even"])
-def test_rounded_is_the_same_batch(packed, sizes):
+def test_rounded_is_the_same_batch(packed, sizes, kind):
     torch.manual_seed(0)
-    model, b = build_model(TINY, 30, 30), batch(sizes)
+    model, b = build_model(kind, 30, 30), batch(sizes)
     made = rounded(b, packed=packed)
     assert made.source.shape[0] >= b.size
     assert made.source.shape[1] + 1 == made.target.shape[1]
@@ -102,13 +104,14 @@ def test_ahead_gives_every_batch_in_its_place():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", [TINY, WAITING], ids=["plain", "waiting"])
 @pytest.mark.parametrize("path", ["packed", "captured", "compiled"])
-def test_fast_paths_on_a_gpu(path):
+def test_fast_paths_on_a_gpu(path, kind):
     cuda = torch.device("cuda")
     found = []
     for way in ("plain", path):
         torch.manual_seed(0)
-        model = build_model(TINY, 30, 30).to(cuda)
+        model = build_model(kind, 30, 30).to(cuda)
         if way == "compiled":
             compile_blocks(model)
         c = TrainConfig(path=way, precision="fp32", warmup=0, schedule="constant")
