@@ -23,6 +23,7 @@ FLOORS = [
     {"planning"},
     {"card"},
     {"translator"},
+    {"online"},
     {"training", "search", "scoring", "pictures"},
     {"run"},
     {"storage"},

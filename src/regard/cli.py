@@ -105,9 +105,18 @@ def translate(
     prefix: Annotated[str, typer.Option(help="The answer begins with this.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
+    wait: Annotated[int | None, typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy.")] = None,
 ) -> None:
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
     _refuse_options(text or [], translate)
+    if wait is not None:
+        if beam or sample or prefix or as_json or attention or nbest > 1:
+            raise UserError("--wait writes what it cannot take back: of the other options it knows --input and --output only")
+        from regard.online import blocks, follow
+
+        with _reader_may_leave(), output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
+            follow(regard.load(run).online(wait), ["\n".join(text).encode()] if text else blocks(input), sink)
+        return
     from regard.translator import Sampling
 
     translator, warned = regard.load(run, beam=beam), 0
@@ -180,8 +189,14 @@ def evaluate(
     beam: Beam = None,
     against: Annotated[Path | None, typer.Option(help="A second run to compare with, by paired bootstrap.")] = None,
     as_json: AsJson = False,
+    wait: Annotated[str | None, typer.Option(help="Simultaneous, so many source tokens behind, such as 1,3,5,inf.")] = None,
 ) -> None:
     """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
+    if wait is not None:
+        if beam or against:
+            raise UserError("--wait is greedy, and judges one run: it goes without --beam and --against")
+        _evaluate_waiting(run, wait, data, split, as_json)
+        return
     found = regard.evaluate(run, data, split=split, beam=beam, against=against)
     c = found.comparison
     if as_json:
@@ -192,6 +207,19 @@ def evaluate(
     if c is not None:
         doubt = f"95 %: {c.low:+.2f} … {c.high:+.2f}, p = {c.p:.3f}"
         print(f"BLEU {c.a:.2f}, the other {c.b:.2f}: a difference of {c.difference:+.2f} ({doubt})")
+
+
+def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_json: bool) -> None:
+    from regard.recipes import evaluate_waiting
+
+    if wrong := [word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))]:
+        raise UserError(f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: 1,3,5,7,inf")
+    rows = evaluate_waiting(run, [float(word) for word in wait.split(",")], data, split=split)
+    shown = [(f"{row.wait:g}", f"{row.bleu:.2f}", f"{row.average_lagging:.2f}", f"{row.laal:.2f}") for row in rows]
+    if as_json:
+        print(json.dumps([asdict(row) | {"wait": name} for row, (name, *_) in zip(rows, shown)]))
+    else:
+        _table(["wait", "BLEU", "AL", "LAAL"], shown)
 
 
 def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> None:

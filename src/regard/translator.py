@@ -19,6 +19,7 @@ from regard.models import Seq2Seq
 from regard.models.fixed import fits, reserve
 from regard.nn import watch
 from regard.nn.layers import read_only
+from regard.online import Online
 from regard.pictures.page import write_page
 from regard.run import Parts, Run
 from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Rules, Sample, Search, decode
@@ -118,7 +119,7 @@ class Translator:
         stream, c = iter(texts), self.search
         search = self._search(n_best, sampling)
         forced = self.target.encode(prefix) if prefix else []
-        rules = Rules(Constraints(no_repeat=c.no_repeat), c.minimum, self.suppress, self.device)
+        rules = self._rules()
         while chunk := list(islice(stream, window)):
             jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(self.source.encode_batch(chunk))]
             for text, job in zip(chunk, jobs):
@@ -129,6 +130,13 @@ class Translator:
                 pass
             for text, job in zip(chunk, jobs):
                 yield self._result(text, list(job.source), job.found[:n_best])
+
+    def online(self, wait: float = 3) -> Online:
+        """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
+        return Online(self.model, self.source, self.target, self.search, self._rules(), wait)
+
+    def _rules(self) -> Rules:
+        return Rules(Constraints(no_repeat=self.search.no_repeat), self.search.minimum, self.suppress, self.device)
 
     def _decode(self, jobs: list[Job], search: Search, rules: Rules) -> Iterator[Job]:
         """By graphs where there is a GPU and nothing is demanded that they do not know."""
