@@ -110,12 +110,13 @@ def translate(
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
     _refuse_options(text or [], translate)
     if wait is not None:
-        if beam or sample or prefix or as_json or attention or nbest > 1:
-            raise UserError("--wait writes what it cannot take back: of the other options it knows --input and --output only")
-        from regard.online import blocks, follow
+        if input or output or beam or sample or prefix or as_json or attention or nbest > 1:
+            raise UserError("--wait goes from standard input to standard output, greedily, and knows none of the other options")
+        from regard.online import follow
 
-        with _reader_may_leave(), output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
-            follow(regard.load(run).online(wait), ["\n".join(text).encode()] if text else blocks(input), sink)
+        with _reader_may_leave():
+            blocks = ["\n".join(text).encode()] if text else iter(lambda: os.read(0, 1 << 16), b"")
+            follow(regard.load(run).online(wait), blocks)
         return
     from regard.translator import Sampling
 

@@ -2,10 +2,9 @@
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
@@ -88,47 +87,38 @@ class Online:
 
     def read(self, piece: str) -> str:
         """More of the source -> more of the target. A word counts when the white space after it has come."""
-        self.rest, words = self.rest + piece, 0
-        for word in WORD.finditer(self.rest):
-            for token in self.source.encode(word[0]):
-                self.sentence.read(token)
-            words = word.end()
-        self.rest = self.rest[words:]
+        self.rest += piece
+        while word := WORD.match(self.rest):
+            self._hear(word[0])
+            self.rest = self.rest[word.end() :]
         return self._say(self.target.decode(self.sentence.tokens).rstrip("\ufffd"))  # half a character waits
 
     def end(self) -> str:
         """The sentence has ended -> the rest of the target."""
-        for token in self.source.encode(self.rest):
-            self.sentence.read(token)
+        self._hear(self.rest)
         if self.sentence.heard:
-            limit = int((self.sentence.heard + 1) * self.search.limit_ratio) + self.search.limit_extra
-            self.sentence.end(limit)
+            self.sentence.end(int((self.sentence.heard + 1) * self.search.limit_ratio) + self.search.limit_extra)
         new = self._say(self.target.decode(self.sentence.tokens))
         self._begin()
         return new
+
+    def _hear(self, text: str) -> None:
+        for token in self.source.encode(text):
+            self.sentence.read(token)
 
     def _say(self, text: str) -> str:
         new, self.said = text[len(self.said) :], text
         return new
 
 
-def follow(online: Online, blocks: Iterable[bytes], sink: TextIO) -> None:
-    """Answer while the text is still being written, one sentence a line."""
+def follow(online: Online, blocks: Iterable[bytes]) -> None:
+    """Print the answer while the text is still being written, one sentence a line."""
     decoder, begun = codecs.getincrementaldecoder("utf-8")("replace"), False
     for block in blocks:
         *ended, rest = decoder.decode(block).replace("\r", "").split("\n")
         for line in ended:
-            print(online.read(line) + online.end(), file=sink, flush=True)
-        print(online.read(rest), end="", file=sink, flush=True)
+            print(online.read(line) + online.end(), flush=True)
+        print(online.read(rest), end="", flush=True)
         begun = bool(rest) or (begun and not ended)
     if begun:  # the last line may lack its end
-        print(online.end(), file=sink, flush=True)
-
-
-def blocks(path: Path | None) -> Iterator[bytes]:
-    """What there is of a file, or of standard input, as soon as it is there."""
-    if path is not None and not path.is_file():
-        raise UserError(f"{path}: no such file")
-    with path.open("rb", buffering=0) if path else open(0, "rb", buffering=0, closefd=False) as stream:
-        while block := stream.read(1 << 16):
-            yield block
+        print(online.end(), flush=True)
