@@ -119,7 +119,7 @@ class Translator:
         stream, c = iter(texts), self.search
         search = self._search(n_best, sampling)
         forced = self.target.encode(prefix) if prefix else []
-        rules = self._rules()
+        rules = Rules(Constraints(no_repeat=c.no_repeat), c.minimum, self.suppress, self.device)
         while chunk := list(islice(stream, window)):
             jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(self.source.encode_batch(chunk))]
             for text, job in zip(chunk, jobs):
@@ -130,13 +130,6 @@ class Translator:
                 pass
             for text, job in zip(chunk, jobs):
                 yield self._result(text, list(job.source), job.found[:n_best])
-
-    def online(self, wait: float = 3) -> Online:
-        """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
-        return Online(self.model, self.source, self.target, self.search, self._rules(), wait)
-
-    def _rules(self) -> Rules:
-        return Rules(Constraints(no_repeat=self.search.no_repeat), self.search.minimum, self.suppress, self.device)
 
     def _decode(self, jobs: list[Job], search: Search, rules: Rules) -> Iterator[Job]:
         """By graphs where there is a GPU and nothing is demanded that they do not know."""
@@ -193,6 +186,11 @@ class Translator:
             blocks["cross" if crossing else name.split(".")[0]].append(w)
         arrays = {name: torch.stack(w).float().cpu().numpy() for name, w in blocks.items() if w}
         return AttentionRecord(self.source.token_texts(source), self.target.token_texts([*target, EOS]), arrays)
+
+    def online(self, wait: float = 3) -> Online:
+        """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
+        rules = Rules(Constraints(no_repeat=self.search.no_repeat), self.search.minimum, self.suppress, self.device)
+        return Online(self.model, self.source, self.target, self.search, rules, wait)
 
 
 def load(
