@@ -102,7 +102,13 @@ def translate(
     top_k: Annotated[int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Of --sample: from the likeliest tokens that hold this share.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
+    risk: Annotated[int, typer.Option(help="Draw so many samples, give the one most like the others (minimum Bayes risk).")] = 0,
     prefix: Annotated[str, typer.Option(help="The answer begins with this.")] = "",
+    must: Annotated[list[str] | None, typer.Option(help="A word or phrase that the answer holds; may be given again.")] = None,
+    forbid: Annotated[list[str] | None, typer.Option(help="A word or phrase that it does not hold; may be given again.")] = None,
+    at: Annotated[int | None, typer.Option(help="Show what else could stand at this position (from 0), and its answer.")] = None,
+    ensemble: Annotated[list[Path] | None, typer.Option("--with", help="Another run, to answer together with this one.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="A search setting, such as search.no_repeat=3.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
     wait: Annotated[int | None, typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy.")] = None,
@@ -110,21 +116,28 @@ def translate(
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
     _refuse_options(text or [], translate)
     if wait is not None:
-        if input or output or beam or sample or prefix or as_json or attention or nbest > 1:
-            raise UserError("--wait goes from standard input to standard output, greedily, and knows none of the other options")
+        whole = input, output, beam, sample, risk, prefix, must, forbid, at is not None, ensemble, as_json, attention, nbest > 1
+        if any(whole):
+            raise UserError("--wait goes from standard input to standard output, greedily; of the other options it knows --set")
         from regard.online import follow
 
         with _reader_may_leave():
             blocks = ["\n".join(text).encode()] if text else iter(lambda: os.read(0, 1 << 16), b"")
-            follow(regard.load(run).online(wait), blocks)
+            follow(regard.load(run, **_search_settings(settings)).online(wait), blocks)
         return
     from regard.translator import Sampling
 
-    translator, warned = regard.load(run, beam=beam), 0
-    sampling = Sampling(temperature, top_k, top_p, seed) if sample else None
+    translator, warned = regard.load(run, *ensemble or [], beam=beam, **_search_settings(settings)), 0
+    sampling = Sampling(temperature, top_k, top_p, seed, risk) if sample or risk else None
+    if at is not None:
+        for result in translator.translate(text or [], prefix=prefix):
+            rows = ((one.token, f"{one.probability:.2%}", one.text) for one in translator.options(result, at, max(nbest, 5)))
+            _table([f"token {at}", "probability", "the answer then"], rows)
+        return
+    wishes: dict[str, Any] = {"prefix": prefix, "must": must or [], "forbid": forbid or []}
     with _reader_may_leave(), output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
         for burst in [text] if text else _bursts(input):
-            for result in translator.translate(burst, n_best=nbest, prefix=prefix, sampling=sampling):
+            for result in translator.translate(burst, n_best=nbest, sampling=sampling, **wishes):
                 print(_line(result, as_json, nbest), file=sink)
                 for warning in [] if as_json or warned >= 5 else result.warnings:
                     print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
@@ -135,6 +148,12 @@ def translate(
             sink.flush()
     if warned > 5 and not as_json:
         print(f"warning: {warned - 5:,} more texts like these; --json tells each", file=sys.stderr)
+
+
+def _search_settings(words: list[str] | None) -> dict[str, Any]:
+    """`search.no_repeat=3` or `no_repeat=3` -> {"no_repeat": 3}"""
+    sections = parse_overrides([word if word.startswith("search.") else f"search.{word}" for word in words or []])
+    return dict(sections.get("search", {}))
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from regard.data.pairs import Skipped
 from regard.data.splits import Items, Splits, from_iterable, leaks, open_data
 from regard.errors import UserError
 from regard.models import build_model
+from regard.nn.kernels import cpu_has_bf16
 from regard.reporter import Reporter
 from regard.run import Parts, Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -101,18 +100,12 @@ def _decide(c: Config) -> Config:
     """Settle what depends on the machine, so that config.toml says what was done."""
     device = pick_device(c.train.device)
     precision = c.train.precision
-    if precision == "bf16" and device.type == "cpu" and not _cpu_has_bf16():
+    if precision == "bf16" and device.type == "cpu" and not cpu_has_bf16():
         raise UserError("train.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     threads = c.train.threads or torch.get_num_threads()
     return replace(c, train=replace(c.train, precision=precision, threads=threads))
-
-
-def _cpu_has_bf16() -> bool:
-    """Tried in another process: some machines announce bfloat16 and then die of an illegal instruction."""
-    code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ a).sum().backward()"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def pick_device(name: str) -> torch.device:

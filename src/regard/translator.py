@@ -13,16 +13,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from regard.config import SearchConfig
+from regard.choosing import covered, least_risk, unmet, words
+from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
+from regard.errors import UserError
 from regard.models import Seq2Seq
+from regard.models.ensemble import ensemble
 from regard.models.fixed import fits, reserve
 from regard.nn import watch
+from regard.nn.kernels import cpu_has_bf16
 from regard.nn.layers import read_only
 from regard.online import Online
 from regard.pictures.page import write_page
 from regard.run import Parts, Run
-from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Rules, Sample, Search, decode
+from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Words, decode
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST, PAD, UNK
 
@@ -43,6 +47,17 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    risk: int = 0
+    """Draw so many, and give the one that agrees best with the others (minimum Bayes risk). 0: give what was drawn."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A token that could stand at a position, how likely it is there, and the answer it leads to."""
+
+    token: str
+    probability: float
+    text: str
 
 
 @dataclass(frozen=True)
@@ -104,36 +119,85 @@ class Translator:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def __call__(
-        self, text: str | Sequence[str], *, n_best: int = 1, prefix: str = "", sampling: Sampling | None = None
-    ) -> Result | list[Result]:
-        texts = [text] if isinstance(text, str) else list(text)
-        results = list(self.translate(texts, n_best=n_best, prefix=prefix, sampling=sampling))
+    def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
+        """One answer for a text, a list for several; `wishes` as for `translate`."""
+        results = list(self.translate([text] if isinstance(text, str) else list(text), **wishes))
         return results[0] if isinstance(text, str) else results
 
     @torch.inference_mode()
     def translate(
-        self, texts: Iterable[str], *, n_best: int = 1, prefix: str = "", sampling: Sampling | None = None, window: int = 1024
+        self,
+        texts: Iterable[str],
+        *,
+        n_best: int = 1,
+        prefix: str = "",
+        must: Sequence[str] = (),
+        forbid: Sequence[str] = (),
+        sampling: Sampling | None = None,
+        window: int = 1024,
     ) -> Iterator[Result]:
-        """Answers in the order of the texts, in constant memory: `window` texts at a time are read, sorted and decoded."""
-        stream, c = iter(texts), self.search
-        search = self._search(n_best, sampling)
+        """Answers in the order of the texts, in constant memory: `window` texts at a time are read, sorted and decoded.
+
+        prefix: how each answer begins. must, forbid: words and phrases that each holds, or does not.
+        """
+        stream = iter(texts)
+        if sampling and (must or forbid):
+            raise UserError("words are demanded and forbidden in a search, not in samples")
+        demands = words(self.target, must, forbid) if must or forbid else None
+        search = self._search(n_best, sampling, demands)
         forced = self.target.encode(prefix) if prefix else []
-        rules = Rules(Constraints(no_repeat=c.no_repeat), c.minimum, self.suppress, self.device)
         while chunk := list(islice(stream, window)):
             jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(self.source.encode_batch(chunk))]
             for text, job in zip(chunk, jobs):
-                job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra
                 job.seed = zlib.crc32(f"{sampling.seed if sampling else 0} {text}".encode())  # whatever stands beside it
-            waiting = sorted((job for job in jobs if len(job.source) > 1), key=lambda job: -len(job.source))  # the rest is empty
-            for _ in self._decode(waiting, search, rules):
-                pass
+            self._run(jobs, search)
+            if demands and isinstance(search, Lexical):
+                again = [job for job in jobs if job.found and unmet(demands, self.target.decode(job.found[0].tokens))]
+                self._run(again, replace(search, early=True))
             for text, job in zip(chunk, jobs):
-                yield self._result(text, list(job.source), job.found[:n_best])
+                found = self._ranked(text, job.found, sampling)[:n_best]
+                result = self._result(text, list(job.source), found)
+                yield replace(result, warnings=[*result.warnings, *unmet(demands, result.text)]) if demands and found else result
 
-    def _decode(self, jobs: list[Job], search: Search, rules: Rules) -> Iterator[Job]:
+    def _run(self, jobs: Sequence[Job], search: Search) -> None:
+        """Fill what each has found; an empty source gets none."""
+        c = self.search
+        demanded = sum(len(phrase.later) for phrase in search.words.must) if isinstance(search, Lexical) else 0
+        for job in jobs:
+            job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + demanded
+            job.age, job.led, job.ended, job.found = 0, False, [], []
+        rules = Rules(Constraints(no_repeat=c.no_repeat), c.minimum, self.suppress, self.device)
+        waiting = sorted((job for job in jobs if len(job.source) > 1), key=lambda job: -len(job.source))
+        for _ in self._decode(waiting, search, rules):
+            pass
+
+    def _ranked(self, text: str, found: list[Hypothesis], sampling: Sampling | None) -> list[Hypothesis]:
+        """By other than the model's probability, where that is wanted."""
+        if sampling and sampling.risk and found:
+            return least_risk(found, [self.target.decode(one.tokens) for one in found])
+        if not self.search.coverage or not found:
+            return found
+        return covered(found, lambda one: self.look(text, one.tokens).blocks["cross"][-1].mean(0), self.search.coverage)
+
+    def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
+        """The `n` likeliest tokens that could stand at this position (from 0) of an answer, and where each would lead."""
+        if not 0 <= position <= len(result.ids):
+            raise UserError(f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not {position}")
+        before, source = result.ids[:position], [*self.source.encode(result.source), EOS]
+        made = collate([(source, [BOS, *before, EOS])]).to(self.device)
+        with torch.inference_mode():
+            logits = self.model(made.source, made.source_lengths, made.target_in)[0, -1].float()
+            likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(n, len(logits)))
+            jobs = [Job(source, prefix=[*before, id] if id != EOS else before) for id in likely.indices.tolist()]
+            self._run([job for job in jobs if len(job.prefix) > position], self._search(1, None))
+        shown = self.target.token_texts(likely.indices.tolist())
+        answers = [self.target.decode(job.found[0].tokens if job.found else before) for job in jobs]
+        return [Option(*one) for one in zip(shown, likely.values.tolist(), answers)]
+
+    def _decode(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Iterator[Job]:
         """By graphs where there is a GPU and nothing is demanded that they do not know."""
-        bare = not rules.demands.no_repeat and not any(job.prefix for job in jobs) and not isinstance(search, Sample)
+        bare = not rules.demands.no_repeat and not any(job.prefix for job in jobs) and type(search) in (Greedy, Beam)
+        bare = bare and not (self.search.diversity or self.search.coverage)
         if self.device.type != "cuda" or not bare or not fits(self.model):
             return decode(self.model.step, self._begin, jobs, search, rules, self.search.batch_tokens)
         wanted = search if isinstance(search, Beam) else Beam(1)
@@ -145,13 +209,14 @@ class Translator:
             self._captured[key] = Captured(begin, self.model.step, wanted, banned.to(self.device), rules.minimum)
         return self._captured[key].decode(jobs, self.search.batch_tokens)
 
-    def _search(self, n_best: int, sampling: Sampling | None) -> Search:
+    def _search(self, n_best: int, sampling: Sampling | None, demands: Words | None = None) -> Search:
         c = self.search
         if sampling is not None:
-            return Sample(n_best, sampling.temperature, sampling.top_k, sampling.top_p)
-        if c.width == 1 and n_best == 1:
-            return Greedy()
-        return Beam(max(c.width, n_best), n_best, c.length_penalty, c.patience)
+            return Sample(max(n_best, sampling.risk), sampling.temperature, sampling.top_k, sampling.top_p)
+        width = max(c.width, n_best)
+        if demands is not None:
+            return Lexical(max(width, 5), n_best, c.length_penalty, c.patience, words=demands)
+        return Greedy() if width == 1 else Beam(width, n_best, c.length_penalty, c.patience, c.diversity)
 
     def _begin(self, jobs: Sequence[Job]) -> Any:
         made = collate([(job.source, [BOS, EOS]) for job in jobs])
@@ -194,11 +259,32 @@ class Translator:
 
 
 def load(
-    run: str | Path | Run, *, checkpoint: str = "best", beam: int | None = None, device: str = "cpu", parts: Parts = None
+    run: str | Path | Run,
+    *others: str | Path | Run,
+    checkpoint: str = "best",
+    beam: int | None = None,
+    device: str = "cpu",
+    parts: Parts = None,
+    **search: Any,
 ) -> Translator:
-    """Open a run for translating. parts: your own classes, where the config says custom:Name."""
-    run = run if isinstance(run, Run) else Run.open(run)
-    search = run.config.search if beam is None else replace(run.config.search, width=beam)
-    model = run.model(checkpoint, parts).to(device)
-    read_only(model)
-    return Translator(model, run.source, run.target, search, seen=int(run.manifest.get("longest_source", 0)))
+    """Open a run for translating. others: runs with the same vocabulary, to answer together with it (an ensemble).
+
+    parts: your own classes, where the config says custom:Name. search: settings instead of the run's, such as no_repeat=3.
+    """
+    runs = [one if isinstance(one, Run) else Run.open(one) for one in (run, *others)]
+    first = runs[0]
+    for other in runs[1:]:
+        if [side.to_json() for side in (other.source, other.target)] != [side.to_json() for side in (first.source, first.target)]:
+            raise UserError(
+                f"{other.path} has another vocabulary than {first.path}: train it with train.start_from, or on the same data"
+            )
+    settings = build({"search": {**to_settings(first.config)["search"], **({"width": beam} if beam else {}), **search}}).search
+    models = [one.model(checkpoint, parts).to(device) for one in runs]
+    for model in models:
+        if settings.precision == "bf16":
+            if device == "cpu" and not cpu_has_bf16():
+                raise UserError("search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
+            model.to(torch.bfloat16)
+        read_only(model)
+    whole = models[0] if len(models) == 1 else ensemble(models)
+    return Translator(whole, first.source, first.target, settings, seen=int(first.manifest.get("longest_source", 0)))
