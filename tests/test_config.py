@@ -75,6 +75,8 @@ def test_an_rnn_has_no_heads():
         ({"position": "rotary", "score": "custom:Mine"}, r"model\.position=rotary needs"),
         ({"position": "rotary", "width": 12, "heads": 4}, "even"),
         ({"kind": "rnn", "tie": "all", "embedding": 8, "width": 16}, r"model\.tie=all"),
+        ({"wait": 3}, r"model\.wait=3 .* set model\.causal=true"),
+        ({"kind": "rnn", "wait": 3}, r"model\.kind=transformer has it"),
     ],
 )
 def test_what_does_not_go_together(model, told):
@@ -89,6 +91,9 @@ def test_what_does_not_go_together(model, told):
         ("model", {"width": 0}),
         ("model", {"encoder_layers": -1}),
         ("model", {"dropout": 1.5}),
+        ("model", {"causal": True, "wait": -1}),
+        ("model", {"causal": "perhaps"}),
+        ("model", {"causal": True, "wait": 1.5}),
         ("model", {"kind": "rnn", "width": 15, "bidirectional": True}),
         ("train", {"save_every": 0}),
         ("train", {"log_every": 0}),

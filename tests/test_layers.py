@@ -23,7 +23,7 @@ FLOORS = [
     {"planning"},
     {"card"},
     {"translator"},
-    {"choosing"},
+    {"choosing", "online"},
     {"training", "search", "scoring", "pictures"},
     {"run"},
     {"storage"},

@@ -111,9 +111,20 @@ def translate(
     settings: Annotated[list[str] | None, typer.Option("--set", help="A search setting, such as search.no_repeat=3.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
+    wait: Annotated[int | None, typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy.")] = None,
 ) -> None:
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
     _refuse_options(text or [], translate)
+    if wait is not None:
+        whole = input, output, beam, sample, risk, prefix, must, forbid, at is not None, ensemble, as_json, attention, nbest > 1
+        if any(whole):
+            raise UserError("--wait goes from standard input to standard output, greedily; of the other options it knows --set")
+        from regard.online import follow
+
+        with _reader_may_leave():
+            blocks = ["\n".join(text).encode()] if text else iter(lambda: os.read(0, 1 << 16), b"")
+            follow(regard.load(run, **_search_settings(settings)).online(wait), blocks)
+        return
     from regard.translator import Sampling
 
     translator, warned = regard.load(run, *ensemble or [], beam=beam, **_search_settings(settings)), 0
@@ -198,8 +209,14 @@ def evaluate(
     beam: Beam = None,
     against: Annotated[Path | None, typer.Option(help="A second run to compare with, by paired bootstrap.")] = None,
     as_json: AsJson = False,
+    wait: Annotated[str | None, typer.Option(help="Simultaneous, so many source tokens behind, such as 1,3,5,inf.")] = None,
 ) -> None:
     """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
+    if wait is not None:
+        if beam or against:
+            raise UserError("--wait is greedy, and judges one run: it goes without --beam and --against")
+        _evaluate_waiting(run, wait, data, split, as_json)
+        return
     found = regard.evaluate(run, data, split=split, beam=beam, against=against)
     c = found.comparison
     if as_json:
@@ -210,6 +227,19 @@ def evaluate(
     if c is not None:
         doubt = f"95 %: {c.low:+.2f} … {c.high:+.2f}, p = {c.p:.3f}"
         print(f"BLEU {c.a:.2f}, the other {c.b:.2f}: a difference of {c.difference:+.2f} ({doubt})")
+
+
+def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_json: bool) -> None:
+    from regard.recipes import evaluate_waiting
+
+    if wrong := [word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))]:
+        raise UserError(f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: 1,3,5,7,inf")
+    rows = evaluate_waiting(run, [float(word) for word in wait.split(",")], data, split=split)
+    shown = [(f"{row.wait:g}", f"{row.bleu:.2f}", f"{row.average_lagging:.2f}", f"{row.laal:.2f}") for row in rows]
+    if as_json:
+        print(json.dumps([asdict(row) | {"wait": name} for row, (name, *_) in zip(rows, shown)]))
+    else:
+        _table(["wait", "BLEU", "AL", "LAAL"], shown)
 
 
 def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> None:

@@ -76,6 +76,8 @@ class TransformerConfig:
     activation_dropout: float = 0.0  # Inside the feed-forward layer.
     max_positions: int = 1024  # Size of a learned position table.
     relative_clip: int = 16  # Distance beyond which relative positions are alike.
+    causal: bool = False  # The encoder sees only what came before, so that it can read a source while it is being written.
+    wait: int = 0  # Wait-k: target token t, counted from 0, sees the first wait + t source tokens. 0: all. Needs causal.
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -84,6 +86,8 @@ class TransformerConfig:
             raise UserError(f"model.position=rotary needs model.score=dot or scaled_dot, not {self.score}")
         if self.position == "rotary" and (self.width // self.heads) % 2:
             raise UserError("model.position=rotary needs an even width per head")
+        if self.wait and not self.causal:
+            raise UserError(f"model.wait={self.wait} needs an encoder that does not look ahead: set model.causal=true as well")
 
 
 @dataclass(frozen=True)

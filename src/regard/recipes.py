@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import math
 import os
 import tempfile
 import time
@@ -17,14 +18,17 @@ from regard.data.readers import plain_name
 from regard.data.splits import grouped, open_data
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
+from regard.online import check_online
 from regard.preparing import open_splits, pick_device, prepare
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
 from regard.run import Parts, Run
-from regard.scoring import Report, report
+from regard.scoring import Report, bleu, report
+from regard.scoring.latency import average_lagging, delays, laal
 from regard.scoring.significance import Comparison, paired_bootstrap
+from regard.text.vocabulary import normalise
 from regard.training.parallel import World
-from regard.translator import load
+from regard.translator import Result, Translator, load
 
 CHANGEABLE = {f"train.{n}" for n in ("steps", "epochs", "minutes", "patience", "log_every", "keep", "average", "tensorboard")}
 """What a resumed run may change; anything else would make it another run."""
@@ -136,6 +140,46 @@ def evaluate(
     written: dict[str, Any] = {"seconds": seconds, "generated_tokens": sum(len(result.logprobs) for result in results)}
     made = report(answers, references, sources, loss=found["loss"], **read, **written, tokenized=run.config.data.tokenized)
     return Evaluation(made, pairs, answers, comparison)
+
+
+@dataclasses.dataclass(frozen=True)
+class Waiting:
+    """How good a run is that stays `wait` source tokens behind, and how far it lags, in source words: mean of the sentences."""
+
+    wait: float
+    bleu: float
+    average_lagging: float
+    laal: float
+
+
+def evaluate_waiting(
+    run: str | Path | Run, waits: Sequence[float], data: str | Path | None = None, *, split: str = "test", device: str = "cpu"
+) -> list[Waiting]:
+    """Judge simultaneous translation, which is greedy. Lagging is counted against the first reference; inf reads all first."""
+    run = run if isinstance(run, Run) else Run.open(run)
+    pairs, rows = [pair for pair in grouped(_judged(run, data, split)) if pair.source.strip()], []
+    for wait in waits:
+        translator = load(run, beam=1, device=device)
+        check_online(translator.model)
+        translator.model.decoder.wait = 0 if wait == math.inf else int(wait)
+        results = list(translator.translate([pair.source for pair in pairs]))
+        lags: list[tuple[float, float]] = []
+        for pair, result in zip(pairs, results):
+            late = delays(*_words(translator, result), wait)
+            lengths = len(pair.source.split()), max(1, len(pair.targets[0].split()))
+            lags.append((average_lagging(late, *lengths), laal(late, *lengths)))
+        tokenize = "none" if run.config.data.tokenized else "13a"
+        score = bleu([result.text for result in results], [pair.targets for pair in pairs], tokenize).score
+        rows.append(Waiting(wait, score, *(sum(column) / len(lags) for column in zip(*lags))))
+    return rows
+
+
+def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]]:
+    """The number of words after each token of the source, <eos> too, and of the answer."""
+    text = normalise(result.source)
+    source = [*(piece.end for piece in translator.source.pieces(text)), len(text)]
+    target = (end for _, end in translator.target.spans(result.ids))
+    return [len(text[:end].split()) for end in source], [len(result.text[:end].split()) for end in target]
 
 
 def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:

@@ -23,6 +23,7 @@ from regard.models.fixed import fits, reserve
 from regard.nn import watch
 from regard.nn.kernels import cpu_has_bf16
 from regard.nn.layers import read_only
+from regard.online import Online
 from regard.pictures.page import write_page
 from regard.run import Parts, Run
 from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Words, decode
@@ -250,6 +251,11 @@ class Translator:
             blocks["cross" if crossing else name.split(".")[0]].append(w)
         arrays = {name: torch.stack(w).float().cpu().numpy() for name, w in blocks.items() if w}
         return AttentionRecord(self.source.token_texts(source), self.target.token_texts([*target, EOS]), arrays)
+
+    def online(self, wait: float = 3) -> Online:
+        """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
+        rules = Rules(Constraints(no_repeat=self.search.no_repeat), self.search.minimum, self.suppress, self.device)
+        return Online(self.model, self.source, self.target, self.search, rules, wait)
 
 
 def load(

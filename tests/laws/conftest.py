@@ -70,6 +70,13 @@ def transformers() -> Iterator[tuple[str, TransformerConfig]]:
         "no-bias": {"bias": False},
         "one-head": {"heads": 1},
         "one-layer": {"encoder_layers": 1, "decoder_layers": 1},
+        "causal": {"causal": True},
+        "causal-relative": {"causal": True, "position": "relative"},
+        "wait-1": {"causal": True, "wait": 1},
+        "wait-2-post": {"causal": True, "wait": 2, "placement": "post"},
+        "wait-2-alibi": {"causal": True, "wait": 2, "position": "alibi"},
+        "wait-3-rotary": {"causal": True, "wait": 3, "position": "rotary"},
+        "wait-3-additive": {"causal": True, "wait": 3, "position": "relative", "score": "additive"},
     }
     for name, changes in others.items():
         yield f"transformer-{name}", tiny_transformer(**changes)

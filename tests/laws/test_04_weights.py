@@ -102,11 +102,14 @@ def test_weights_of_every_attention(model, batch_of):
     length = batch.target_in.shape[1]
     inside = (torch.arange(batch.source.shape[1]) < batch.source_lengths[:, None])[:, None, None]
     past = torch.ones(length, length, dtype=torch.bool).tril()
+    width, wait = batch.source.shape[1], model.decoder.wait or 99
+    before = torch.ones(width, width, dtype=torch.bool).tril(0 if model.encoder.causal else 99)
+    heard = torch.ones(length, width, dtype=torch.bool).tril(wait - 1)
     for name, calls in record.weights.items():
         weights = torch.cat(calls, dim=2)
         causal = name.startswith("decoder.blocks") and name.endswith("attention")
-        assert weights.shape[2] == (batch.source.shape[1] if name.startswith("encoder") else length)
-        hold(weights, past if causal else inside, 1e-5)
+        assert weights.shape[2] == (width if name.startswith("encoder") else length)
+        hold(weights, past if causal else inside & (before if name.startswith("encoder") else heard), 1e-5)
 
 
 @torch.no_grad()

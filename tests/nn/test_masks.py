@@ -42,6 +42,12 @@ def test_dense_is_the_rule(queries, keys, lengths, causal, offset, window, seed)
     assert mask.only_causal == (rules and causal)
 
 
+def test_lengths_of_each_query():
+    dense = Mask(key_lengths=torch.tensor([[1, 2, 3], [2, 2, 2]])).dense(3, 4)
+    assert dense[:, 0].sum(-1).tolist() == [[1, 2, 3], [2, 2, 2]]
+    assert dense[0, 0, 1].tolist() == [True, True, False, False]
+
+
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "readable"])
 @pytest.mark.parametrize(
     "mask",

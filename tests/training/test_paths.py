@@ -10,10 +10,12 @@ from regard.config import Config, RNNConfig, TrainConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.models import build_model
 from regard.models.seq2seq import places, summed_loss
+from regard.nn.attention import SHORT
 from regard.training.paths import Ahead, choose_path, compile_blocks, prepare, rounded
 from regard.training.trainer import Trainer
 
 TINY = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0)
+WAITING = replace(TINY, causal=True, wait=2)
 CPU = torch.device("cpu")
 
 
@@ -33,11 +35,12 @@ def gradients(model, b):
     return sums, {name: p.grad for name, p in model.named_parameters()}
 
 
+@pytest.mark.parametrize("kind", [TINY, WAITING], ids=["plain", "waiting"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("sizes", [((5, 3), (2, 7), (9, 1), (4, 4), (1, 6)), ((4, 4),) * 4], ids=["ragged", "even"])
-def test_rounded_is_the_same_batch(packed, sizes):
+def test_rounded_is_the_same_batch(packed, sizes, kind):
     torch.manual_seed(0)
-    model, b = build_model(TINY, 30, 30), batch(sizes)
+    model, b = build_model(kind, 30, 30), batch(sizes)
     made = rounded(b, packed=packed)
     assert made.source.shape[0] >= b.size
     assert made.source.shape[1] + 1 == made.target.shape[1]
@@ -102,13 +105,14 @@ def test_ahead_gives_every_batch_in_its_place():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", [TINY, WAITING], ids=["plain", "waiting"])
 @pytest.mark.parametrize("path", ["packed", "captured", "compiled"])
-def test_fast_paths_on_a_gpu(path):
+def test_fast_paths_on_a_gpu(path, kind):
     cuda = torch.device("cuda")
     found = []
     for way in ("plain", path):
         torch.manual_seed(0)
-        model = build_model(TINY, 30, 30).to(cuda)
+        model = build_model(kind, 30, 30).to(cuda)
         if way == "compiled":
             compile_blocks(model)
         c = TrainConfig(path=way, precision="fp32", warmup=0, schedule="constant")
@@ -118,3 +122,30 @@ def test_fast_paths_on_a_gpu(path):
         found.append((trainer.sums, torch.cat([p.flatten() for p in model.parameters()])))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-3)
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [TINY, replace(TINY, causal=True), WAITING], ids=["plain", "causal", "waiting"])
+def test_kernels_of_variable_length_ignore_no_rule(kind, monkeypatch):
+    """A GPU's kernel, here written out: each sentence alone, and no rule but the past. What else is asked takes another way."""
+    used = []
+
+    def by_length(q, memory, mask, layout, scale):
+        used.append(mask)
+        own, other = (x.offsets.tolist() for x in (layout, memory.layout))
+        found = []
+        for a, b, c, d in zip(own, own[1:], other, other[1:], strict=False):
+            scores = torch.einsum("thd,shd->hts", q[a:b], memory.key[c:d]) * scale
+            seen = torch.ones(b - a, d - c, dtype=torch.bool)
+            scores = scores.masked_fill(~(seen.tril() if mask.causal else seen), -torch.inf)
+            found.append(torch.einsum("hts,shd->thd", scores.softmax(-1), memory.value[c:d]))
+        return torch.cat(found)
+
+    monkeypatch.setattr("regard.nn.attention._by_length", by_length)
+    monkeypatch.setitem(SHORT, "cpu", 64)
+    torch.manual_seed(0)
+    model, b = build_model(kind, 30, 30), batch(((90, 70), (3, 80), (70, 2)))
+    plain, packed = (gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True))
+    assert len(used) == (4 if kind.wait else 6)
+    torch.testing.assert_close(plain[0].loss, packed[0].loss, rtol=1e-5, atol=1e-4)
+    for name, grad in plain[1].items():
+        torch.testing.assert_close(grad, packed[1][name], rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")

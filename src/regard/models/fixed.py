@@ -43,10 +43,11 @@ class FixedState(TransformerState):
         first.positions.scatter_(1, first.now, self.at[:, None].expand_as(first.now))
         return self.seen.scatter_(2, first.now[..., None], True)
 
-    def masks(self, sight: Tensor | None) -> tuple[Mask, Mask]:
+    def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
         assert sight is not None
         allowed, (_, zero, low) = sight[:, None], self.numbers
-        return Mask.known(allowed, torch.where(allowed, zero, low)), self.source
+        past = Mask.known(allowed, torch.where(allowed, zero, low))
+        return past, Mask(key_lengths=self.reach(places)) if self.wait else self.source
 
 
 def fits(model: Seq2Seq) -> bool:
@@ -71,4 +72,4 @@ def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: 
     around, like = Mask(key_lengths=lengths), cross[0].key
     around.bias(beams, source.shape[1], like)
     numbers = torch.arange(beams, device=at.device), like.new_zeros(()), like.new_full((), -torch.inf)
-    return FixedState(own, cross, lengths, None, at, seen, source=around, numbers=numbers)
+    return FixedState(own, cross, lengths, None, at, seen, wait=model.decoder.wait, source=around, numbers=numbers)

@@ -41,6 +41,9 @@ class Sums(NamedTuple):
 class Encoder(nn.Module):
     """Source tokens (B, S) -> Memory."""
 
+    causal = False
+    """Whether a token sees only what came before it."""
+
     def forward(
         self,
         source: Tensor,
@@ -62,6 +65,8 @@ class Decoder(nn.Module):
 
     out: nn.Linear
     """Hidden state -> logits."""
+    wait = 0
+    """How much of the source the first target token sees, each further one seeing one more. 0: all."""
 
     def start(self, memory: Memory) -> Any:
         """The state before the first token."""

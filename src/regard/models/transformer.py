@@ -50,6 +50,7 @@ class Block(nn.Module):
         if crossing:
             self.cross = attention(None)  # the source's places mean nothing to a target's
             self.cross_residual = residual()
+            self.cross.packs = not c.wait
         self.feedforward = c.feedforward
         if c.feedforward:
             self.feed = FeedForward(c.width, c.ffn, activation=c.activation, dropout=c.activation_dropout)
@@ -99,6 +100,7 @@ class TransformerEncoder(Encoder):
         self.blocks = nn.ModuleList(Block(c, parts, crossing=False) for _ in range(c.encoder_layers))
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
         self.dropout, self.enter = c.dropout if c.embedding_dropout is None else c.embedding_dropout, enter
+        self.causal = c.causal
 
     def forward(
         self,
@@ -112,13 +114,25 @@ class TransformerEncoder(Encoder):
         given, layout = layout, layout or Layout.of(lengths, source.shape[1])
         if positions is None:
             positions = torch.arange(source.shape[1], device=source.device).expand_as(source)
-        mask = Mask(key_lengths=None if layout.full else lengths, extra=extra)
+        mask = Mask(key_lengths=None if layout.full else lengths, causal=self.causal, extra=extra)
         where = layout.pack(positions)
         x = self.enter(self.embedding, self.position, layout.pack(source), where, self.dropout, self.training)
         for block in self.blocks:
             x, _ = block(x, mask, positions, layout)
         x = self.norm(x)
         return Memory(x if given else layout.pad(x), lengths, extra=extra, layout=given)
+
+    def extend(self, source: Tensor, before: tuple[KeyValue, ...] = ()) -> tuple[Tensor, tuple[KeyValue, ...]]:
+        """More source (B, S) after what was read before -> its states (B, S, D), and all that has been read. Causal only."""
+        start, places = len(before[0]) if before else 0, Layout(source.shape[0], source.shape[1], None)
+        positions = torch.arange(start, start + source.shape[1], device=source.device).expand_as(source)
+        mask, where = Mask(causal=True, offset=start), places.pack(positions)
+        x = self.enter(self.embedding, self.position, places.pack(source), where, self.dropout, self.training)
+        own: list[KeyValue] = []
+        for i, block in enumerate(self.blocks):
+            x, read = block(x, mask, positions, places, before[i] if before else None, keep=True)
+            own.append(read)
+        return places.pad(self.norm(x)), tuple(own)
 
 
 @dataclass(frozen=True)
@@ -136,6 +150,8 @@ class TransformerState:
     """None: there is one hypothesis, and all slots are its past."""
     raw: Memory | None = None
     """In training, instead of `cross`: the source's packed states, which each block projects itself."""
+    wait: int = 0
+    """The decoder's (Ma et al. 2019)."""
 
     @property
     def slots(self) -> int:
@@ -146,10 +162,14 @@ class TransformerState:
         new = torch.eye(beams, device=self.at.device).kron(torch.ones(steps, steps, device=self.at.device).tril()).bool()
         return torch.cat((self._seen().repeat_interleave(steps, 1), new.expand(len(self.at), -1, -1)), -1)
 
-    def masks(self, sight: Tensor | None) -> tuple[Mask, Mask]:
-        """Of the target, and of the source."""
+    def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
+        """Of the target, and of the source, for new tokens at these places (B, K · T) of the target."""
         past = Mask(causal=True, offset=self.slots) if sight is None else Mask(extra=sight[:, None])
-        return past, Mask(key_lengths=self.lengths, extra=self.extra)
+        return past, Mask(key_lengths=self.reach(places), extra=self.extra)
+
+    def reach(self, places: Tensor) -> Tensor:
+        """How much of the source may be seen: (B,), or from each place."""
+        return torch.minimum(self.lengths[:, None], places + self.wait) if self.wait else self.lengths
 
     def _seen(self) -> Tensor:
         return self.seen if self.seen is not None else self.at.new_ones(len(self.at), 1, self.slots, dtype=torch.bool)
@@ -161,7 +181,7 @@ class TransformerState:
         own, cross = (tuple(kv.select(sentences) for kv in side) for side in (self.own, self.cross))
         extra = self.extra if self.extra is None or len(self.extra) == 1 else self.extra[sentences]
         seen = None if one else self._seen()[sentences[:, None], beams]
-        return TransformerState(own, cross, self.lengths[sentences], extra, self.at[sentences], seen)
+        return TransformerState(own, cross, self.lengths[sentences], extra, self.at[sentences], seen, wait=self.wait)
 
     def join(self, other: TransformerState) -> TransformerState:
         """The sentences of both. What no hypothesis looks at any more is left behind."""
@@ -172,7 +192,7 @@ class TransformerState:
         owns = [x.own or tuple(kv.gather(x.at.new_zeros(len(x.at), 0)) for kv in x.cross) for x in (one, two)]
         own, cross = (tuple(a.join(b) for a, b in zip(*sides)) for sides in (owns, (one.cross, two.cross)))
         lengths, at = torch.cat((one.lengths, two.lengths)), torch.cat((one.at, two.at))
-        return TransformerState(own, cross, lengths, None, at, seen)
+        return TransformerState(own, cross, lengths, None, at, seen, wait=self.wait)
 
     def _tidy(self) -> TransformerState:
         if self.seen is None or not self.own:
@@ -197,16 +217,23 @@ class TransformerDecoder(Decoder):
         if c.tie != "none":
             self.out.weight = embedding.weight
         self.dropout, self.enter = c.dropout if c.embedding_dropout is None else c.embedding_dropout, enter
+        self.wait = c.wait
 
     def start(self, memory: Memory) -> TransformerState:
         at = torch.zeros_like(memory.lengths)
         if memory.layout is not None:
-            return TransformerState((), (), memory.lengths, memory.extra, at, raw=memory)
+            return TransformerState((), (), memory.lengths, memory.extra, at, raw=memory, wait=self.wait)
         layout = Layout.of(memory.lengths, memory.states.shape[1])
         packed = layout.pack(memory.states)
         crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
         cross = tuple(attention.project(packed, layout=layout) for attention in crossing)
-        return TransformerState((), cross, memory.lengths, memory.extra, at)
+        return TransformerState((), cross, memory.lengths, memory.extra, at, wait=self.wait)
+
+    def extend(self, state: TransformerState, states: Tensor) -> TransformerState:
+        """More of the source has arrived: its states (B, S, D)."""
+        crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
+        cross = tuple(old.append(attention.project(states)) for old, attention in zip(state.cross, crossing))
+        return replace(state, cross=cross, lengths=state.lengths + states.shape[1])
 
     def hidden(
         self, tokens: Tensor, state: TransformerState, *, layout: Layout | None = None, positions: Tensor | None = None
@@ -215,12 +242,12 @@ class TransformerDecoder(Decoder):
         sentences, (rows, steps) = len(state.lengths), tokens.shape
         beams = rows // sentences
         places = layout or Layout(sentences, beams * steps, None)
-        if positions is None:
-            positions = torch.arange(steps, device=tokens.device).expand(sentences, -1)
-            positions = positions if layout else (state.at[:, None] + positions).repeat(1, beams)
-        tokens, positions = tokens.reshape(sentences, -1), positions.reshape(sentences, -1)
+        order = torch.arange(steps, device=tokens.device).expand(sentences, -1)
+        order = order if layout else (state.at[:, None] + order).repeat(1, beams)
+        positions = order if positions is None else positions.reshape(sentences, -1)
+        tokens = tokens.reshape(sentences, -1)
         sight = None if beams == 1 and state.seen is None else state.sight(beams, steps)
-        past, source = state.masks(sight)
+        past, source = state.masks(sight, order)
         where = places.pack(positions)
         x = self.enter(self.embedding, self.position, places.pack(tokens), where, self.dropout, self.training)
         own: list[KeyValue] = []

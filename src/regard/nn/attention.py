@@ -111,6 +111,8 @@ class Attention(nn.Module):
             self.score = make(1, width, key_width, score_width)
         self.position = position or Position(inner, heads)
         self.heads, self.projections, self.own, self.dropout = heads, projections, own, dropout
+        self.packs = True
+        """Whether kernels of variable length may compute this: they know no other rule than the past."""
         self.fused = self.score.scale is not None and self.position.fused
         """Whether a fused kernel can compute this; set it to False to take the readable path."""
 
@@ -131,7 +133,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def _packs(self, layout: Layout | None) -> bool:
-        plain = type(self.position) is Position and self.fused and not (self.dropout and self.training)
+        plain = type(self.position) is Position and self.fused and self.packs and not (self.dropout and self.training)
         return (
             layout is not None and layout.offsets is not None and layout.length > SHORT["cuda"] and plain and _watching() is None
         )
@@ -269,6 +271,7 @@ def _by_length(q: Tensor, memory: KeyValue, mask: Mask, layout: Layout, scale: f
     from torch.nn.attention.varlen import varlen_attn
 
     assert memory.layout is not None
+    assert mask.extra is None
     own, other = layout.offsets, memory.layout.offsets
     assert own is not None
     assert other is not None

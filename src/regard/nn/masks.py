@@ -13,8 +13,8 @@ from torch import Tensor
 class Mask:
     """A rule, not a tensor: the reference reads `dense()`, a fast path reads the fields.
 
-    key_lengths (B,): keys from here on are padding. causal: query t sees keys up to `offset + t`. window: and none further
-    back than this. extra, bool, broadcastable to (B, H, T, S): the user's own rule, on top of the others.
+    key_lengths (B,), or (B, T) for each query: keys from here on are hidden. causal: query t sees keys up to `offset + t`.
+    window: and none further back than this. extra, bool, broadcastable to (B, H, T, S): the user's own rule, on top.
     """
 
     key_lengths: Tensor | None = None
@@ -55,7 +55,8 @@ class Mask:
         if self.window is not None:
             allowed = allowed & ((query - key).abs() < self.window)
         if self.key_lengths is not None:
-            allowed = allowed & (key < self.key_lengths.to(key.device)[:, None, None, None])
+            lengths = self.key_lengths.to(key.device)
+            allowed = allowed & (key < (lengths if lengths.dim() == 2 else lengths[:, None])[:, None, :, None])
         if self.extra is not None:
             allowed = allowed & self.extra
         return allowed
