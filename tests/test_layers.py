@@ -23,6 +23,7 @@ FLOORS = [
     {"planning"},
     {"card"},
     {"translator"},
+    {"trust"},
     {"training", "search", "scoring", "pictures"},
     {"run"},
     {"storage"},

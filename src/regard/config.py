@@ -168,6 +168,7 @@ class SearchConfig:
     minimum: int = 0  # Shortest answer, in tokens.
     no_repeat: int = 0  # No n-gram of this size twice. 0: allowed.
     batch_tokens: int = 4096  # Source tokens decoded together.
+    split: bool = True  # A text longer than any in training is answered in parts, cut at sentence ends.
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from regard import config as settings
 from regard import planning
 from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import encode
-from regard.data.pairs import Skipped
+from regard.data.pairs import Pair, Skipped
 from regard.data.splits import Items, Splits, from_iterable, leaks, open_data
 from regard.errors import UserError
 from regard.models import build_model
 from regard.reporter import Reporter
 from regard.run import Parts, Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.vocabulary import normalise
 from regard.training.paths import choose_path
 
 
@@ -65,7 +67,10 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
     try:
         source, target = (old.source, old.target) if old is not None else _tokenizers(c, splits)
         long = Skipped()
-        corpus = encode(splits.train, source, target, aside / "data" / "train", max_length=c.data.max_length, skipped=long)
+        letters = set(old.manifest.get("characters", "")) if old is not None else set()
+        corpus = encode(
+            _noting(letters, splits.train), source, target, aside / "data" / "train", max_length=c.data.max_length, skipped=long
+        )
         if splits.dev is not None:
             encode(splits.dev, source, target, aside / "data" / "dev", max_length=c.data.max_length, skipped=long)
         for line in [*splits.skipped.lines(), *long.lines(), *splits.notes]:
@@ -84,6 +89,7 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
         facts = {
             "pairs": len(corpus),
             "longest_source": int(corpus.source_lengths.max()),
+            "characters": "" if old is not None and "characters" not in old.manifest else "".join(sorted(letters)),
             "duplicates": found.duplicates,
             "leaks": found.dev,
             "skipped": len(splits.skipped) + len(long),
@@ -95,6 +101,12 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
         shutil.rmtree(aside, ignore_errors=True)
         if new_parent and not any(folder.parent.iterdir()):
             folder.parent.rmdir()
+
+
+def _noting(letters: set[str], pairs: Iterable[Pair]) -> Iterator[Pair]:
+    for pair in pairs:
+        letters.update(normalise(pair.source))
+        yield pair
 
 
 def _decide(c: Config) -> Config:
