@@ -24,6 +24,7 @@ FLOORS = [
     {"card"},
     {"translator"},
     {"trust"},
+    {"choosing"},
     {"training", "search", "scoring", "pictures"},
     {"run"},
     {"storage"},

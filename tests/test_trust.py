@@ -16,6 +16,7 @@ from regard.config import SearchConfig, merge
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.reporter import Reporter
+from regard.search import Hypothesis, Job
 from regard.text.tokenizer import KINDS, train_tokenizer
 from regard.text.vocabulary import BOS, EOS
 from regard.translator import Sampling, Translator
@@ -24,6 +25,10 @@ from regard.trust import cut, overlooked, stuck
 SURE, UNSURE = math.log(0.9), math.log(0.2)
 
 # loops
+
+
+def repeated(source, tokens, logprobs):
+    return stuck(Job(source, found=[Hypothesis(tokens, 0.0, logprobs, len(logprobs) > len(tokens))]))
 
 
 @pytest.mark.parametrize(
@@ -43,26 +48,25 @@ SURE, UNSURE = math.log(0.9), math.log(0.2)
     ],
 )
 def test_what_a_loop_is(text, finished, unit):
-    logprobs = [UNSURE] * (len(text) + finished)
-    found = stuck([], [*map(ord, text)], logprobs)
+    found = repeated([], [*map(ord, text)], [UNSURE] * (len(text) + finished))
     assert sorted(map(chr, found)) == sorted(unit)
 
 
 def test_who_counts_is_sure_when_to_stop():
     tokens = [7] * 12
-    assert stuck([], tokens, [SURE] * 12 + [UNSURE]) == [7]
-    assert stuck([], tokens, [SURE] * 13) == []  # SCAN: I_WALK twelve times, then <eos> without doubt
+    assert repeated([], tokens, [SURE] * 12 + [UNSURE]) == [7]
+    assert repeated([], tokens, [SURE] * 13) == []  # SCAN: I_WALK twelve times, then <eos> without doubt
     middle = [5, *tokens, 6]
-    assert stuck([], middle, [SURE] * 13 + [UNSURE, SURE]) == [7]
-    assert stuck([], middle, [UNSURE] * 13 + [SURE, UNSURE]) == []
+    assert repeated([], middle, [SURE] * 13 + [UNSURE, SURE]) == [7]
+    assert repeated([], middle, [UNSURE] * 13 + [SURE, UNSURE]) == []
 
 
 def test_a_loop_of_the_source_is_no_fault():
     tokens, unsure = [7, 8] * 6, [UNSURE] * 12
-    assert stuck([3, 4, 5], tokens, unsure) == [7, 8]
-    assert stuck([3] * 12, tokens, unsure) == []
-    assert stuck([3, 4] * 3, tokens, unsure) == []
-    assert stuck([3] * 3, tokens, unsure) == [7, 8]
+    assert repeated([3, 4, 5], tokens, unsure) == [7, 8]
+    assert repeated([3] * 12, tokens, unsure) == []
+    assert repeated([3, 4] * 3, tokens, unsure) == []
+    assert repeated([3] * 3, tokens, unsure) == [7, 8]
 
 
 class Chain(nn.Module):
@@ -108,14 +112,23 @@ def chain(table: dict[str, dict[str, float]], **search: object) -> Translator:
 STUCK = {"^": {"a": 1}, "a": {"b": 1}, "b": {"c": 1}, "c": {"a": 0.6, "d": 0.4}, "d": {"$": 1}}
 
 
-@pytest.mark.parametrize(("width", "sampling"), [(1, None), (3, None), (1, Sampling(top_k=1))])
-def test_a_loop_is_broken(width, sampling):
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_loop_is_broken(width):
     """Once more with just enough no_repeat; alone or beside others."""
     translator = chain(STUCK, width=width, limit_ratio=0.0, limit_extra=30)
-    for result in translator(["fgh", "gh", "h"], sampling=sampling):
+    for result in translator(["fgh", "gh", "h"]):
         assert result.text == "abcabcd"
-        assert result.warnings == ["repeats 'abc' over and over: decoded again with search.no_repeat=4"]
+        assert result.warnings == ["repeats 'abc' over and over: decoded again with no_repeat=4"]
         assert len(result.logprobs) == len(result.text) + 1
+        assert result.no_repeat == 4
+
+
+@pytest.mark.parametrize("wish", [{"sampling": Sampling(top_k=1)}, {"forbid": ["e"]}])
+def test_what_was_drawn_or_demanded_is_left_alone(wish):
+    """But told."""
+    result = chain(STUCK, limit_ratio=0.0, limit_extra=30)("h", **wish)
+    assert result.text.startswith("abcabcabc")
+    assert "repeats 'abc' over and over" in result.warnings
 
 
 def test_a_loop_that_cannot_be_broken_is_told():
@@ -123,13 +136,13 @@ def test_a_loop_that_cannot_be_broken_is_told():
     translator = chain({"^": {"a": 1}, "a": {"a": 1}}, no_repeat=0, limit_ratio=0.0, limit_extra=3)
     result = translator("h")
     assert result.text == "aaa"
-    assert "repeats 'a' over and over: decoded again with search.no_repeat=4, in vain" in result.warnings
+    assert "repeats 'a' over and over: decoded again with no_repeat=4, in vain" in result.warnings
     assert any("length limit of 3" in warning for warning in result.warnings)
 
 
 def test_the_users_no_repeat_is_left_alone():
     translator = chain(STUCK, no_repeat=12, limit_ratio=0.0, limit_extra=13)
-    (loop, limit) = translator("h").warnings
+    (limit, loop) = translator("h").warnings
     assert loop == "repeats 'abc' over and over"
     assert "length limit" in limit
     assert translator.model.asked == 1
@@ -142,7 +155,7 @@ def test_a_sure_repetition_is_left_alone():
     assert (result.text, result.warnings, translator.model.asked) == ("a" * 8, [], 1)
     unsure = chain({"^": {"a": 1}, "a": {"a": 0.3, "b": 0.3, "$": 0.4}, "b": {"$": 1}}, minimum=8)("h")
     assert unsure.text != "a" * 8
-    assert "repeats 'a'" in unsure.warnings[0]
+    assert "repeats 'a'" in unsure.warnings[-1]
     forced = translator("h", prefix="b" * 9 + "a")  # what the user forces is no loop
     assert (forced.text, forced.warnings) == ("b" * 9 + "a", [])
 
@@ -164,7 +177,7 @@ TEXT = "One. Two  two!  Three?\n\n\tFour… five “six.” seven (3.14).\r\nEig
 
 @given(st.text("ab .!?…。！\n\t\"'”", max_size=60), st.integers(1, 12), st.integers(1, 40))
 def test_parts_and_gaps_are_the_text(text, room, more):
-    parts = cut(text, lambda some: [*map(len, some)], room, room + more)
+    parts = cut(text, len, room, room + more)
     assert "".join(part + gap for part, gap in parts) == text
     assert all(part == part.rstrip() and not gap.strip() for part, gap in parts)
     assert all("\n" not in part.strip() for part, _ in parts)
@@ -172,19 +185,26 @@ def test_parts_and_gaps_are_the_text(text, room, more):
 
 
 def test_where_a_text_is_cut():
-    words = lambda some: [len(one.split()) for one in some]  # noqa: E731
+    def words(one):
+        return len(one.split())
+
     one_each = [part for part, _ in cut(TEXT, words, 1, 100)]
-    assert one_each == ["One.", "Two  two!", "Three?", "Four…", "five “six.”", "seven (3.14).", "Eight。", "Nine！", "ten"]
     packed = [part for part, _ in cut(TEXT, words, 4, 100)]
     assert packed == ["One. Two  two!  Three?", "Four… five “six.”", "seven (3.14).", "Eight。Nine！ten"]
+    apart = ["One.", "Two  two!", "Three?", "Four…", "five “six.”", "seven (3.14).", "Eight。", "Nine！", "ten"]
+    assert [part for part, _ in cut(TEXT, words, 4, 100, packs=False)] == apart == one_each
+    assert [part for part, _ in cut("a b c d e. f", words, 2, 4, packs=False)] == ["a b", "c d", "e.", "f"]
     assert [part for part, _ in cut("a b c d e", words, 2, 4)] == ["a b", "c d", "e"]
     assert [part for part, _ in cut("a b c d e", words, 2, 5)] == ["a b c d e"]
 
 
 @pytest.fixture(scope="module")
 def sums(run):
-    """The run on sums, which has seen about ten tokens."""
-    return regard.load(run)
+    """The run on sums, which has seen about ten tokens, as if several sums had stood in a line."""
+    translator = regard.load(run)
+    assert not translator.packs
+    translator.packs = True
+    return translator
 
 
 LONG = "1+1. 22+3.  4-5!\n-7-8? 100+1. 2-2.\t"
@@ -192,12 +212,12 @@ LONG = "1+1. 22+3.  4-5!\n-7-8? 100+1. 2-2.\t"
 
 def test_a_long_text_is_answered_in_parts(sums):
     result = sums(LONG, n_best=2)
-    parts = [part for part, _ in cut(LONG, lambda some: [*map(len, some)], sums.seen - 1, 4096)]
+    parts = [part for part, _ in cut(LONG, len, sums.seen - 1, 4096)]
     alone = sums(parts, n_best=2)
     assert len(parts) > 2
     assert result.source == LONG
     assert [part.source for part in result.parts] == parts
-    gaps = [gap for _, gap in cut(LONG, lambda some: [*map(len, some)], sums.seen - 1, 4096)]
+    gaps = [gap for _, gap in cut(LONG, len, sums.seen - 1, 4096)]
     assert gaps[-1] == "\t"
     assert any("\n" in gap for gap in gaps)
     assert result.text == "".join(part.text + gap for part, gap in zip(alone, gaps, strict=True))
@@ -226,16 +246,32 @@ def test_a_long_sentence_stays_whole(sums):
     assert any("longer than anything in training (23 tokens" in warning for warning in result.warnings)
 
 
-def test_prefix_begins_the_first_part(sums):
-    assert sums(LONG, prefix="77").text.startswith("77")
-    assert sums("\n" + LONG, prefix="77").text.startswith("\n77")
+def test_what_is_demanded_of_the_whole_is_not_split(sums):
+    for wish in ({"prefix": "77"}, {"must": ["7"]}):
+        result = sums(LONG, **wish)
+        assert result.parts == []
+        assert any("longer than anything in training (" in warning for warning in result.warnings)
+    assert "7" not in sums(LONG, forbid=["7"]).text
+    assert len(sums(LONG, forbid=["7"]).parts) > 1
+
+
+def test_only_who_has_seen_several_sentences_is_given_several(sums):
+    apart = Translator(sums.model, sums.source, sums.target, sums.search, seen=sums.seen, packs=False)
+    text = "1! 2? " * 4
+    assert len(sums(text).parts) < len(apart(text).parts) == 8
+
+
+def test_options_are_those_of_a_part(sums):
+    with pytest.raises(UserError, match=r"result\.parts\[0\]"):
+        sums.options(sums(LONG), 0)
+    assert sums.options(sums(LONG).parts[0], 0)
 
 
 @pytest.mark.parametrize("text", ["1" * 9000, "\0" * 9000])
 def test_what_memory_may_not_hold_is_not_answered(sums, text):
     result = sums(text)
     assert result.text == ""
-    assert result.warnings == ["not answered: 9,001 tokens without a space, over search.batch_tokens=4,096"]
+    assert result.warnings == ["not answered: 9,001 tokens without a space (more than search.batch_tokens=4096)"]
     assert sums("1+1. " + text).parts[0].text == sums("1+1.").text
 
 

@@ -119,7 +119,8 @@ def translate(
             lines = [line.decode("utf-8", "replace").rstrip("\r") for line in burst]
             for raw, result in zip(burst, translator.translate(lines, n_best=nbest, prefix=prefix, sampling=sampling)):
                 number += 1
-                result.warnings[:0] = _not_utf8(raw, number)
+                if result.source.count("\ufffd") > raw.count("\ufffd".encode()):
+                    result.warnings.insert(0, f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD")
                 if coverage and result.overlooked:
                     result.warnings.append(f"hardly looked at (attention under {HARDLY}): {' '.join(result.overlooked[:5])}")
                 print(_line(result, as_json, nbest, coverage), file=sink)
@@ -142,14 +143,6 @@ def _reader_may_leave() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes nowhere
-
-
-def _not_utf8(line: bytes, number: int) -> list[str]:
-    try:
-        line.decode()
-    except UnicodeDecodeError as error:
-        return [f"line {number} is not UTF-8 (byte {error.start + 1}): such bytes were replaced by U+FFFD"]
-    return []
 
 
 def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:

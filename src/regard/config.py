@@ -167,6 +167,9 @@ class SearchConfig:
     limit_extra: int = 20  # See limit_ratio.
     minimum: int = 0  # Shortest answer, in tokens.
     no_repeat: int = 0  # No n-gram of this size twice. 0: allowed.
+    diversity: float = 0.0  # The n-th best continuation of a hypothesis counts as n times this worse: n-best lists differ more.
+    coverage: float = 0.0  # Weight of the coverage penalty: answers that leave parts of the source unread are worth less.
+    precision: Literal["fp32", "bf16"] = "fp32"  # Of the weights, in decoding.
     batch_tokens: int = 4096  # Source tokens decoded together.
     split: bool = True  # A text longer than any in training is answered in parts, cut at sentence ends.
 

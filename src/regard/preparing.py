@@ -2,10 +2,9 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,13 @@ from regard.data.pairs import Pair, Skipped
 from regard.data.splits import Items, Splits, from_iterable, leaks, open_data
 from regard.errors import UserError
 from regard.models import build_model
+from regard.nn.kernels import cpu_has_bf16
 from regard.reporter import Reporter
 from regard.run import Parts, Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.text.vocabulary import normalise
 from regard.training.paths import choose_path
+from regard.trust import pieces
 
 
 def open_splits(c: DataConfig) -> Splits:
@@ -68,9 +69,8 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
         source, target = (old.source, old.target) if old is not None else _tokenizers(c, splits)
         long = Skipped()
         letters = set(old.manifest.get("characters", "")) if old is not None else set()
-        corpus = encode(
-            _noting(letters, splits.train), source, target, aside / "data" / "train", max_length=c.data.max_length, skipped=long
-        )
+        train = _noting(letters, splits.train)
+        corpus = encode(train, source, target, aside / "data" / "train", max_length=c.data.max_length, skipped=long)
         if splits.dev is not None:
             encode(splits.dev, source, target, aside / "data" / "dev", max_length=c.data.max_length, skipped=long)
         for line in [*splits.skipped.lines(), *long.lines(), *splits.notes]:
@@ -86,10 +86,12 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
         c = replace(c, train=replace(c.train, path=path), data=replace(c.data, digest=corpus.digest))
         tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
         reporter.say(f"{len(corpus):,} training pairs, {tokens}, {count:,} parameters")
+        several = [len(pieces(pair.source)) > 1 for pair in islice(splits.train, 10_000)]
         facts = {
             "pairs": len(corpus),
             "longest_source": int(corpus.source_lengths.max()),
             "characters": "" if old is not None and "characters" not in old.manifest else "".join(sorted(letters)),
+            "several_sentences": sum(several) / max(1, len(several)),
             "duplicates": found.duplicates,
             "leaks": found.dev,
             "skipped": len(splits.skipped) + len(long),
@@ -113,18 +115,12 @@ def _decide(c: Config) -> Config:
     """Settle what depends on the machine, so that config.toml says what was done."""
     device = pick_device(c.train.device)
     precision = c.train.precision
-    if precision == "bf16" and device.type == "cpu" and not _cpu_has_bf16():
+    if precision == "bf16" and device.type == "cpu" and not cpu_has_bf16():
         raise UserError("train.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     threads = c.train.threads or torch.get_num_threads()
     return replace(c, train=replace(c.train, precision=precision, threads=threads))
-
-
-def _cpu_has_bf16() -> bool:
-    """Tried in another process: some machines announce bfloat16 and then die of an illegal instruction."""
-    code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ a).sum().backward()"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,5 +1,6 @@
 """Text -> text: the thing a user loads."""
 
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,19 +14,22 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from regard.config import SearchConfig
+from regard.choosing import covered, least_risk, unmet, words
+from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import Seq2Seq
+from regard.models.ensemble import ensemble
 from regard.models.fixed import fits, reserve
 from regard.nn import watch
+from regard.nn.kernels import cpu_has_bf16
 from regard.nn.layers import read_only
 from regard.pictures.page import write_page
 from regard.run import Parts, Run
-from regard.search import Beam, Captured, Constraints, Greedy, Job, Rules, Sample, Search, decode
+from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Words, decode
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST, PAD, UNK, normalise
-from regard.trust import cut, overlooked, stuck
+from regard.trust import cut, free, overlooked
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,17 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    risk: int = 0
+    """Draw so many, and give the one that agrees best with the others (minimum Bayes risk). 0: give what was drawn."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A token that could stand at a position, how likely it is there, and the answer it leads to."""
+
+    token: str
+    probability: float
+    text: str
 
 
 @dataclass(frozen=True)
@@ -73,6 +88,8 @@ class Result:
     translator: "Translator | None" = field(default=None, repr=False, compare=False)
     parts: list["Result"] = field(default_factory=list, repr=False)
     """Of a text that was split."""
+    no_repeat: int = field(default=0, repr=False)
+    """With which it was decoded again, to break a loop."""
 
     def __str__(self) -> str:
         return self.text
@@ -109,18 +126,9 @@ class Result:
     def write_page(self, path: Path) -> Path:
         """One HTML file that shows the attention; of a split text, that of its first part."""
         if self.parts:
-            return self.parts[0].write_page(path)
+            return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
         seen = self.attention
         return write_page(path, seen.source, seen.target, seen.blocks, text_in=self.source, text_out=self.text)
-
-
-@dataclass(eq=False)
-class Part(Job):
-    """A text, or a part of a long one, to be decoded."""
-
-    text: str = ""
-    gap: str = ""  # the white space between this part and the next
-    notes: list[str] = field(default_factory=list)
 
 
 class Translator:
@@ -128,14 +136,16 @@ class Translator:
 
     def __init__(
         self, model: Seq2Seq, source: Tokenizer, target: Tokenizer, search: SearchConfig | None = None, *, seen: int = 0,
-        characters: str = "",
+        characters: str = "", packs: bool = True,
     ) -> None:  # fmt: skip
         self.model, self.source, self.target = model.eval(), source, target
         self.search = search or SearchConfig()
         self.seen = seen
         """Longest source in training, in tokens; beyond it a text is split, or a warning given. 0: not known."""
-        self.characters = frozenset(characters)
-        """All that stood in a source in training; none: not known."""
+        self.characters, self.packs = frozenset(characters), packs
+        """All that stood in a source in training (none: not known), and whether several sentences stood in one."""
+        self.most = max(self.search.batch_tokens, seen) if self.search.split and seen else sys.maxsize
+        """Tokens of a source, beyond which it is not answered."""
         self.suppress = torch.arange(target.size) < FIRST
         self.suppress[[EOS]] = False
         self._captured: dict[tuple[str, int], Captured] = {}
@@ -144,71 +154,108 @@ class Translator:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def __call__(
-        self, text: str | Sequence[str], *, n_best: int = 1, prefix: str = "", sampling: Sampling | None = None
-    ) -> Result | list[Result]:
-        texts = [text] if isinstance(text, str) else list(text)
-        results = list(self.translate(texts, n_best=n_best, prefix=prefix, sampling=sampling))
+    def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
+        """One answer for a text, a list for several; `wishes` as for `translate`."""
+        results = list(self.translate([text] if isinstance(text, str) else list(text), **wishes))
         return results[0] if isinstance(text, str) else results
 
     @torch.inference_mode()
     def translate(
-        self, texts: Iterable[str], *, n_best: int = 1, prefix: str = "", sampling: Sampling | None = None, window: int = 1024
+        self,
+        texts: Iterable[str],
+        *,
+        n_best: int = 1,
+        prefix: str = "",
+        must: Sequence[str] = (),
+        forbid: Sequence[str] = (),
+        sampling: Sampling | None = None,
+        window: int = 1024,
     ) -> Iterator[Result]:
-        """Answers in the order of the texts, in constant memory: `window` texts at a time are read, sorted and decoded."""
-        stream, c = iter(texts), self.search
-        search = self._search(n_best, sampling)
+        """Answers in the order of the texts, in constant memory: `window` texts at a time are read, sorted and decoded.
+
+        prefix: how each answer begins. must, forbid: words and phrases that each holds, or does not. A text longer than any in
+        training is split at sentence ends (search.split), but not if it has a prefix or must hold something.
+        """
+        stream = iter(texts)
+        if sampling and (must or forbid):
+            raise UserError("words are demanded and forbidden in a search, not in samples")
+        demands = words(self.target, must, forbid) if must or forbid else None
+        search = self._search(n_best, sampling, demands)
         forced = self.target.encode(prefix) if prefix else []
-        rules = Rules(Constraints(no_repeat=c.no_repeat), c.minimum, self.suppress, self.device)
         while chunk := list(islice(stream, window)):
-            rows = [self._parts(text, ids) for text, ids in zip(chunk, self.source.encode_batch(chunk))]
-            for parts in rows:
-                next((part for part in parts if len(part.source) > 1), parts[0]).prefix = forced
-            jobs = [part for parts in rows for part in parts]
-            for job in jobs:
-                job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra
-                job.seed = zlib.crc32(
-                    f"{sampling.seed if sampling else 0} {job.text}".encode(errors="replace")
-                )  # whatever stands beside it
-            waiting = sorted((job for job in jobs if len(job.source) > 1), key=lambda job: -len(job.source))  # the rest is empty
-            for _ in self._decode(waiting, search, rules):
-                pass
-            self._free(waiting, search, rules)
-            for text, parts in zip(chunk, rows):
-                results = [self._result(part, n_best) for part in parts]
-                yield results[0] if len(parts) == 1 else _joined(text, results, [part.gap for part in parts])
+            whole = bool(prefix or must)
+            rows = [self._cut(text, len(ids), whole) for text, ids in zip(chunk, self.source.encode_batch(chunk))]
+            results = self._answers([part for row in rows for part, _ in row], n_best, forced, search, sampling)
+            for text, row in zip(chunk, rows):
+                found = list(islice(results, len(row)))
+                yield found[0] if len(row) == 1 else _joined(text, found, [gap for _, gap in row])
 
-    def _parts(self, text: str, ids: list[int]) -> list[Part]:
-        """The text whole, or split where it is longer than anything in training."""
-        long, most = self.search.split and 0 < self.seen <= len(ids), max(self.search.batch_tokens, self.seen)
-        cuts, rows = [(text, "")], [ids]
-        if long and len(found := cut(text, lambda some: [*map(len, self.source.encode_batch(some))], self.seen - 1, most)) > 1:
-            cuts, rows = found, self.source.encode_batch([part for part, _ in found])
-        parts = [Part([*row, EOS], text=part, gap=gap) for row, (part, gap) in zip(rows, cuts)]
-        for part in parts if long else ():
-            if len(part.source) > most + 1:
-                part.notes = [f"not answered: {len(part.source):,} tokens without a space, over search.batch_tokens={most:,}"]
-                part.source = [EOS]
-        return parts
+    def _cut(self, text: str, length: int, whole: bool) -> list[tuple[str, str]]:
+        """The text whole, or in parts with the gaps behind them where it is longer than anything in training."""
+        if whole or not self.search.split or not 0 < self.seen <= length:
+            return [(text, "")]
+        parts = cut(text, lambda one: len(self.source.encode(one)), self.seen - 1, self.most - 1, self.packs)
+        return parts if len(parts) > 1 else [(text, "")]
 
-    def _free(self, jobs: list[Part], search: Search, rules: Rules) -> None:
-        """Decode again what is stuck, with just enough no_repeat to break its loop; the new answer counts if it is free."""
-        units = {job: unit for job in jobs if (unit := stuck(job.source, job.found[0].tokens, job.found[0].logprobs))}
-        sizes = {job: max(4, len(unit) + 1) for job, unit in units.items() if not rules.demands.no_repeat}
-        for job, unit in units.items():
-            job.notes.append(f"repeats {self.target.decode(unit)!r} over and over")
-        for size in set(sizes.values()):
-            again = {job: replace(job, age=0, led=False, ended=[], found=[]) for job in sizes if sizes[job] == size}
-            for _ in self._decode([*again.values()], search, replace(rules, demands=Constraints(no_repeat=size))):
-                pass
-            for job, new in again.items():
-                caught = stuck(new.source, new.found[0].tokens, new.found[0].logprobs)
-                job.found = job.found if caught else new.found
-                job.notes[-1] += f": decoded again with search.no_repeat={size}{', in vain' if caught else ''}"
+    def _answers(
+        self, texts: list[str], n: int, forced: list[int], search: Search, sampling: Sampling | None
+    ) -> Iterator[Result]:
+        jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(self.source.encode_batch(texts))]
+        for text, job in zip(texts, jobs):
+            job.seed = zlib.crc32(f"{sampling.seed if sampling else 0} {text}".encode(errors="replace"))  # in any company
+        self._run(jobs, search)
+        if isinstance(search, Lexical):
+            again = [job for job in jobs if job.found and unmet(search.words, self.target.decode(job.found[0].tokens))]
+            self._run(again, replace(search, early=True))
+        may = not self.search.no_repeat and type(search) in (Greedy, Beam)  # else it would not be what was drawn, or demanded
+        notes = free(jobs, lambda some, size: self._run(some, search, size), self.target.decode, may)
+        for text, job in zip(texts, jobs):
+            result = self._result(text, list(job.source), self._ranked(text, job.found, sampling)[:n])
+            note, no_repeat = notes.get(job, ("", 0))
+            demanded = unmet(search.words, result.text) if isinstance(search, Lexical) and job.found else []
+            yield replace(result, warnings=[*result.warnings, *filter(None, [note]), *demanded], no_repeat=no_repeat)
+
+    def _run(self, jobs: Sequence[Job], search: Search, no_repeat: int = 0) -> None:
+        """Fill what each has found; an empty source gets none, nor one that memory may not hold."""
+        c = self.search
+        demanded = sum(len(phrase.later) for phrase in search.words.must) if isinstance(search, Lexical) else 0
+        for job in jobs:
+            job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + demanded
+            job.age, job.led, job.ended, job.found = 0, False, [], []
+        rules = Rules(Constraints(no_repeat=no_repeat or c.no_repeat), c.minimum, self.suppress, self.device)
+        waiting = sorted((job for job in jobs if 1 < len(job.source) <= self.most), key=lambda job: -len(job.source))
+        for _ in self._decode(waiting, search, rules):
+            pass
+
+    def _ranked(self, text: str, found: list[Hypothesis], sampling: Sampling | None) -> list[Hypothesis]:
+        """By other than the model's probability, where that is wanted."""
+        if sampling and sampling.risk and found:
+            return least_risk(found, [self.target.decode(one.tokens) for one in found])
+        if not self.search.coverage or not found:
+            return found
+        return covered(found, lambda one: self.look(text, one.tokens).blocks["cross"][-1].mean(0), self.search.coverage)
+
+    def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
+        """The `n` likeliest tokens that could stand at this position (from 0) of an answer, and where each would lead."""
+        if result.parts:
+            raise UserError(f"split into {len(result.parts)} parts: ask for the options of one, such as result.parts[0]")
+        if not 0 <= position <= len(result.ids):
+            raise UserError(f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not {position}")
+        before, source = result.ids[:position], [*self.source.encode(result.source), EOS]
+        made = collate([(source, [BOS, *before, EOS])]).to(self.device)
+        with torch.inference_mode():
+            logits = self.model(made.source, made.source_lengths, made.target_in)[0, -1].float()
+            likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(n, len(logits)))
+            jobs = [Job(source, prefix=[*before, id] if id != EOS else before) for id in likely.indices.tolist()]
+            self._run([job for job in jobs if len(job.prefix) > position], self._search(1, None), result.no_repeat)
+        shown = self.target.token_texts(likely.indices.tolist())
+        answers = [self.target.decode(job.found[0].tokens if job.found else before) for job in jobs]
+        return [Option(*one) for one in zip(shown, likely.values.tolist(), answers)]
 
     def _decode(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Iterator[Job]:
         """By graphs where there is a GPU and nothing is demanded that they do not know."""
-        bare = not rules.demands.no_repeat and not any(job.prefix for job in jobs) and not isinstance(search, Sample)
+        bare = not rules.demands.no_repeat and not any(job.prefix for job in jobs) and type(search) in (Greedy, Beam)
+        bare = bare and not (self.search.diversity or self.search.coverage)
         if self.device.type != "cuda" or not bare or not fits(self.model):
             return decode(self.model.step, self._begin, jobs, search, rules, self.search.batch_tokens)
         wanted = search if isinstance(search, Beam) else Beam(1)
@@ -220,26 +267,27 @@ class Translator:
             self._captured[key] = Captured(begin, self.model.step, wanted, banned.to(self.device), rules.minimum)
         return self._captured[key].decode(jobs, self.search.batch_tokens)
 
-    def _search(self, n_best: int, sampling: Sampling | None) -> Search:
+    def _search(self, n_best: int, sampling: Sampling | None, demands: Words | None = None) -> Search:
         c = self.search
         if sampling is not None:
-            return Sample(n_best, sampling.temperature, sampling.top_k, sampling.top_p)
-        if c.width == 1 and n_best == 1:
-            return Greedy()
-        return Beam(max(c.width, n_best), n_best, c.length_penalty, c.patience)
+            return Sample(max(n_best, sampling.risk), sampling.temperature, sampling.top_k, sampling.top_p)
+        width = max(c.width, n_best)
+        if demands is not None:
+            return Lexical(max(width, 5), n_best, c.length_penalty, c.patience, words=demands)
+        return Greedy() if width == 1 else Beam(width, n_best, c.length_penalty, c.patience, c.diversity)
 
     def _begin(self, jobs: Sequence[Job]) -> Any:
         made = collate([(job.source, [BOS, EOS]) for job in jobs])
         return self.model.decoder.start(self.model.encoder(made.source.to(self.device), made.source_lengths.to(self.device)))
 
-    def _result(self, part: Part, n_best: int) -> Result:
-        text, ids, found, warnings = part.text, part.source, part.found[:n_best], part.notes
+    def _result(self, text: str, ids: list[int], found: list[Hypothesis]) -> Result:
         if not found:
-            return Result(text, "", [], 0.0, [], [], warnings, translator=self)
-        best = found[0]
+            many = f"not answered: {len(ids):,} tokens without a space (more than search.batch_tokens={self.search.batch_tokens})"
+            return Result(text, "", [], 0.0, [], [], [many] if len(ids) > self.most else [], translator=self)
+        best, warnings = found[0], []
         if not best.finished:
             warnings.append(f"stopped at the length limit of {len(best.tokens)} tokens (search.limit_ratio, search.limit_extra)")
-        if unknown := [p.text for p in self.source.pieces(text) if p.id == UNK] if UNK in ids else []:
+        if unknown := [p.text for p in self.source.pieces(text) if p.id == UNK]:
             warnings.append(f"not in the vocabulary: {' '.join(unknown[:5])}")
         strange = set(normalise(text)).difference(self.characters, *unknown) if self.characters else set()
         if strange and self.source.kind != "words":  # whose white space is no token
@@ -284,12 +332,34 @@ def _joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
 
 
 def load(
-    run: str | Path | Run, *, checkpoint: str = "best", beam: int | None = None, device: str = "cpu", parts: Parts = None
+    run: str | Path | Run,
+    *others: str | Path | Run,
+    checkpoint: str = "best",
+    beam: int | None = None,
+    device: str = "cpu",
+    parts: Parts = None,
+    **search: Any,
 ) -> Translator:
-    """Open a run for translating. parts: your own classes, where the config says custom:Name."""
-    run = run if isinstance(run, Run) else Run.open(run)
-    search = run.config.search if beam is None else replace(run.config.search, width=beam)
-    model = run.model(checkpoint, parts).to(device)
-    read_only(model)
-    seen, characters = run.manifest.get("longest_source", 0), run.manifest.get("characters", "")
-    return Translator(model, run.source, run.target, search, seen=seen, characters=characters)
+    """Open a run for translating. others: runs with the same vocabulary, to answer together with it (an ensemble).
+
+    parts: your own classes, where the config says custom:Name. search: settings instead of the run's, such as no_repeat=3.
+    """
+    runs = [one if isinstance(one, Run) else Run.open(one) for one in (run, *others)]
+    first = runs[0]
+    for other in runs[1:]:
+        if [side.to_json() for side in (other.source, other.target)] != [side.to_json() for side in (first.source, first.target)]:
+            raise UserError(
+                f"{other.path} has another vocabulary than {first.path}: train it with train.start_from, or on the same data"
+            )
+    settings = build({"search": {**to_settings(first.config)["search"], **({"width": beam} if beam else {}), **search}}).search
+    models = [one.model(checkpoint, parts).to(device) for one in runs]
+    for model in models:
+        if settings.precision == "bf16":
+            if device == "cpu" and not cpu_has_bf16():
+                raise UserError("search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
+            model.to(torch.bfloat16)
+        read_only(model)
+    whole = models[0] if len(models) == 1 else ensemble(models)
+    seen, characters = first.manifest.get("longest_source", 0), first.manifest.get("characters", "")
+    packs = first.manifest.get("several_sentences", 1.0) >= 0.05
+    return Translator(whole, first.source, first.target, settings, seen=seen, characters=characters, packs=packs)

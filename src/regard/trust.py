@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from regard.search import Job
+
+Again = Callable[[list[Job], int], None]
 HARDLY = 0.2
 """A source word that got less attention than this, over all target tokens, was overlooked."""
 _LOOP = re.compile(r"(.)\1{7,}|(..)\2{3,}|(.{3,32}?)\3{2,}", re.DOTALL)  # three times in a row and 8 tokens or more
@@ -16,47 +19,70 @@ _ENDS = re.compile(r"[.!?…][\"'”’»)\]]*\s+|[。！？][”’」』）]*\
 _SPACES = re.compile(r"\s+")
 
 
-def stuck(source: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]) -> list[int]:
+def stuck(job: Job) -> list[int]:
     """The n-gram that an answer repeats by fault, 3 times in a row or more: over 8 tokens, or up to its length limit. [] if none.
 
     It is no fault where the model leaves the loop with a probability over 1/2 (who counts is sure when to stop, who is stuck
     leaves by chance), nor where the source repeats something at least half as long.
     """
-    text = "".join(map(chr, tokens))  # a string of ids, for `re` is fast
+    if not job.found:
+        return []
+    best, text = job.found[0], "".join(map(chr, job.found[0].tokens))  # a string of ids, for `re` is fast
     loops = [(m.start(), next(filter(None, m.groups()))) for m in _LOOP.finditer(text)]
-    if len(logprobs) == len(tokens) and (tail := _THRICE.match(text[::-1])):  # not ended by <eos>
+    if not best.finished and (tail := _THRICE.match(text[::-1])):
         loops.append((len(text) - tail.end(), tail[1][::-1]))
-    given = max((len(m[0]) for m in _THRICE.finditer("".join(map(chr, source)))), default=0) if loops else 0
+    given = max((len(m[0]) for m in _THRICE.finditer("".join(map(chr, job.source)))), default=0) if loops else 0
     for start, unit in loops:
         end = start + len(unit)
         while end < len(text) and text[end] == text[end - len(unit)]:
             end += 1
-        sure = end < len(logprobs) and logprobs[end] > math.log(0.5)
+        sure = end < len(best.logprobs) and best.logprobs[end] > math.log(0.5)
         if not sure and end - start > 2 * given:
             return [*map(ord, unit)]
     return []
 
 
-def cut(text: str, lengths: Callable[[list[str]], list[int]], room: int, most: int) -> list[tuple[str, str]]:
-    """(part, white space behind it): sentences packed together while they have at most `room` tokens, never across a newline.
+def free(jobs: Sequence[Job], again: Again, name: Callable[[list[int]], str], may: bool) -> dict[Job, tuple[str, int]]:
+    """Search what is stuck `again`, if that may be, with just enough no_repeat to break its loop, and keep what is free then.
+
+    For each that was stuck: what to say, and the no_repeat of its answer.
+    """
+    units = {job: unit for job in jobs if (unit := stuck(job))}
+    sizes = {job: max(4, len(unit) + 1) for job, unit in units.items() if may}
+    notes = {job: (f"repeats {name(unit)!r} over and over", 0) for job, unit in units.items()}
+    for size in set(sizes.values()):
+        first = {job: job.found for job in sizes if sizes[job] == size}
+        again([*first], size)
+        for job, old in first.items():
+            caught = not job.found or bool(stuck(job))
+            job.found = old if caught else job.found
+            said = f"{notes[job][0]}: decoded again with no_repeat={size}"
+            notes[job] = (f"{said}, in vain", 0) if caught else (said, size)
+    return notes
+
+
+def pieces(text: str, ends: re.Pattern[str] = _ENDS) -> list[str]:
+    """Sentences, each with the white space behind it."""
+    bounds = [0, *(m.end() for m in ends.finditer(text)), len(text)]
+    return [text[start:end] for start, end in pairwise(bounds) if start < end]
+
+
+def cut(text: str, length: Callable[[str], int], room: int, most: int, packs: bool = True) -> list[tuple[str, str]]:
+    """(part, white space behind it): sentences; if it packs, several together up to `room` tokens, but not across a newline.
 
     A sentence with more than `room` stays whole; one with more than `most`, which memory may not hold, is cut between words.
     """
-    pieces = _cuts(text, _ENDS)
-    pieces = [p for piece, size in zip(pieces, lengths(pieces)) for p in (_cuts(piece, _SPACES) if size > most else [piece])]
-    parts, total = [""], 0
-    for piece, size in zip(pieces, lengths(pieces)):
-        if parts[-1] and (total + size > room or "\n" in parts[-1][len(parts[-1].rstrip()) :]):
-            parts.append("")
-            total = 0
-        parts[-1] += piece
-        total += size
+    parts, total, closed = [""], 0, False
+    for sentence in pieces(text):
+        for piece in pieces(sentence, _SPACES) if length(sentence) > most else [sentence]:
+            size = length(piece)
+            if parts[-1] and (closed or total + size > room):
+                parts.append("")
+                total = 0
+            parts[-1] += piece
+            total, closed = total + size, False
+        closed = not packs or "\n" in sentence[len(sentence.rstrip()) :]
     return [(part.rstrip(), part[len(part.rstrip()) :]) for part in parts]
-
-
-def _cuts(text: str, after: re.Pattern[str]) -> list[str]:
-    bounds = [0, *(m.end() for m in after.finditer(text)), len(text)]
-    return [text[start:end] for start, end in pairwise(bounds) if start < end]
 
 
 def overlooked(text: str, spans: Sequence[tuple[int, int]], looked: npt.NDArray[Any]) -> list[str]:

@@ -24,11 +24,11 @@ MATRIX = [(accumulate, precision) for accumulate in (1, 4) for precision in ("fp
 def straight(request, tmp_path_factory, train):
     """A run that nobody stopped."""
     accumulate, precision = request.param
-    if precision == "bf16" and not preparing._cpu_has_bf16():
+    if precision == "bf16" and not preparing.cpu_has_bf16():
         pytest.skip("this CPU does not run bfloat16")
     changes = {"steps": 12, "save_every": 5, "accumulate": accumulate, "precision": precision}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparing, "_cpu_has_bf16", lambda: True)  # asked once is enough
+        patch.setattr(preparing, "cpu_has_bf16", lambda: True)  # asked once is enough
         yield train(tmp_path_factory.mktemp("straight") / "run", **changes), changes
 
 

@@ -6,9 +6,10 @@ from regard.search.constraints import Constraints, Rules
 from regard.search.engine import Search, decode
 from regard.search.greedy import Greedy, greedy
 from regard.search.hypothesis import Hypothesis, Job, Selectable, Step
+from regard.search.lexical import Lexical, Phrase, Words
 from regard.search.sample import Sample, sample
 
 __all__ = [
-    "Beam", "Captured", "Constraints", "Greedy", "Hypothesis", "Job", "Rules", "Sample", "Search", "Selectable", "Step",
-    "beam", "decode", "greedy", "sample",
+    "Beam", "Captured", "Constraints", "Greedy", "Hypothesis", "Job", "Lexical", "Phrase", "Rules", "Sample", "Search",
+    "Selectable", "Step", "Words", "beam", "decode", "greedy", "sample",
 ]  # fmt: skip

@@ -21,6 +21,8 @@ class Beam:
     n_best: int = 1
     length_penalty: float = 1.0
     patience: float = 1.0
+    diversity: float = 0.0
+    """The n-th best continuation of a hypothesis is ranked as if it were n times this worse (Li and Jurafsky 2016)."""
     apart = False
 
     def __post_init__(self) -> None:
@@ -38,9 +40,10 @@ class Beam:
         Equal sums go to the better parent, then to the likelier token, then to the lower id.
         """
         logprobs, ids = (table.view(*live.scores.shape, -1) for table in ranked(logits, 2 * self.width))
-        sums = (live.scores.unsqueeze(-1) + logprobs).flatten(1)
-        scores, order = (part[:, : 2 * self.width] for part in sums.sort(stable=True, dim=-1, descending=True))
-        parents = order // ids.shape[-1]
+        sums = live.scores.unsqueeze(-1) + logprobs
+        ranks = (sums - self.diversity * torch.arange(sums.shape[-1], device=sums.device)).flatten(1)
+        order = ranks.argsort(stable=True, dim=-1, descending=True)[:, : 2 * self.width]
+        scores, parents = sums.flatten(1).gather(1, order), order // ids.shape[-1]
         old = live.take(torch.arange(len(order), device=order.device), parents)._replace(parents=parents)
         return old.extend(ids.flatten(1).gather(1, order), logprobs.flatten(1).gather(1, order), scores)
 

@@ -102,7 +102,7 @@ def decode(
         done = sorted(set(range(len(live))).difference(keep)) if len(keep) < len(live) else []
         if done or not search.apart:
             rows, slots = torch.tensor(keep, device=device, dtype=torch.long), torch.arange(search.copies, device=device)
-            best = found.scores.argsort(dim=1, descending=True, stable=True)
+            best = found.scores.isneginf().byte().argsort(dim=1, stable=True)  # they come best first
             found = found.take(rows, slots.expand(len(keep), -1) if search.apart else best[rows, : search.copies])
             state = state.select(rows if done else None, found.parents) if keep else None
             width = max((live[row].age for row in keep), default=0) + 1  # the past of those who have left goes with them

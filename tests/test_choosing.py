@@ -1,0 +1,148 @@
+"""Words that must and must not come, samples of least risk, coverage, ensembles, alternatives at a position."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.choosing import least_risk
+from regard.config import RNNConfig, SearchConfig, TransformerConfig
+from regard.errors import UserError
+from regard.models import build_model
+from regard.models.ensemble import ensemble
+from regard.search import Hypothesis
+from regard.text.tokenizer import train_tokenizer
+from regard.text.vocabulary import EOS
+from regard.translator import Sampling, Translator
+
+TINY = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0)
+WORDS = "le la chat chats chien noir noire petit petite dort mange vite café œuvre cat category cate at".split()  # noqa: SIM905
+TEXTS = [" ".join(random.Random(i).choices(WORDS, k=6)) + random.Random(i).choice([" .", " !", "?", ""]) for i in range(200)]
+
+
+def translator(kind, seed=0, config=None, **search) -> Translator:
+    """A model that has learned nothing: it has no wish to do as it is told."""
+    torch.manual_seed(seed)
+    tokenizer = train_tokenizer(kind, TEXTS, size=400)
+    model = build_model(config or TINY, tokenizer.size, tokenizer.size).eval()
+    return Translator(model, tokenizer, tokenizer, SearchConfig(**({"limit_ratio": 0.0, "limit_extra": 12} | search)))
+
+
+def stands_in(phrase: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
+
+
+def held(kind: str, cases: int) -> None:
+    rng, made = random.Random(7), {seed: translator(kind, seed) for seed in range(4)}
+    for case in range(cases):
+        must = [" ".join(rng.choices(WORDS, k=rng.choice((1, 1, 2, 3)))) for _ in range(rng.choice((0, 1, 1, 2)))]
+        forbid = rng.sample(WORDS, rng.choice((0, 1, 2)))
+        forbid = [word for word in forbid if not any(stands_in(word, phrase) for phrase in must)]  # else there is no solution
+        answer = made[case % 4](rng.choice(TEXTS), must=must, forbid=forbid)
+        assert [p for p in must if not stands_in(p, answer.text)] == [], (must, forbid, answer)
+        assert [p for p in forbid if stands_in(p, answer.text)] == [], (must, forbid, answer)
+        assert not any(warning.startswith("could not") for warning in answer.warnings)
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe", "unigram", "characters", "bytes"])
+def test_words_that_must_come_come_and_those_that_must_not_do_not(kind):
+    held(kind, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["words", "bpe", "unigram", "characters", "bytes"])
+def test_in_a_thousand_cases(kind):
+    held(kind, 1000)
+
+
+def test_what_cannot_be_is_said():
+    ours = translator("words")
+    both = ours("le chat", must=["petit chat"], forbid=["chat"])
+    assert "could not hold 'petit chat' within its length limit" in both.warnings or "could not avoid 'chat'" in both.warnings
+    with pytest.raises(UserError, match="'zèbre' cannot be demanded: it is not in the target's vocabulary"):
+        ours("le chat", must=["zèbre"])
+    with pytest.raises(UserError, match="an empty text can be neither demanded nor forbidden"):
+        ours("le chat", forbid=[" "])
+    with pytest.raises(UserError, match="not in samples"):
+        ours("le chat", must=["chat"], sampling=Sampling())
+
+
+def test_demands_do_not_depend_on_the_batch():
+    ours = translator("bpe")
+    alone = [ours(text, must=["chat noir"], forbid=["vite"]).text for text in TEXTS[:12]]
+    assert [result.text for result in ours(TEXTS[:12], must=["chat noir"], forbid=["vite"])] == alone
+
+
+def test_least_risk_is_what_agrees_with_the_others():
+    texts = ["the cat sleeps", "the cat sleeps", "a cat sleeps", "zzz"]
+    found = [Hypothesis([i], -float(i), [], True) for i in range(4)]
+    ranked = least_risk(found, texts)
+    assert [one.tokens for one in ranked] == [[0], [2], [3]]
+    assert ranked[0].score > ranked[1].score > ranked[2].score
+    ours = translator("words")
+    wish = Sampling(seed=3, risk=16, temperature=0.5)
+    alone = [ours(text, sampling=wish).text for text in TEXTS[:4]]
+    assert [result.text for result in ours(TEXTS[:4], sampling=wish)] == alone
+    drawn = ours(TEXTS[0], sampling=Sampling(seed=3, temperature=0.5), n_best=16)
+    assert alone[0] in {drawn.text, *(other.text for other in drawn.alternatives)}
+
+
+def test_diverse_answers_differ_more():
+    def different(diversity: float) -> int:
+        ours = translator("words", 1, width=6, diversity=diversity)
+        answers = ([r.text, *(other.text for other in r.alternatives)] for r in ours(TEXTS[:20], n_best=6))
+        return sum(len({text.split()[0] for text in texts if text}) for texts in answers)
+
+    assert different(5.0) > different(0.0)
+
+
+def test_coverage_is_added_to_the_score():
+    ours = translator("words", 2, width=5, coverage=0.5)
+    for text in TEXTS[:5]:
+        result = ours(text, n_best=5)
+        seen = result.attention.blocks["cross"][-1].mean(0).sum(0).clip(max=1.0)
+        likely = sum(result.logprobs) / len(result.logprobs)
+        assert result.score == pytest.approx(likely + 0.5 * float(np.log(seen).sum()), abs=1e-4)
+        scores = [result.score, *(other.score for other in result.alternatives)]
+        assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("config", [TINY, RNNConfig(width=16, embedding=16, dropout=0.0)])
+def test_an_ensemble_means_its_members(config):
+    one, two = translator("words", 1, config), translator("words", 2, config)
+    pair = Translator(ensemble([one.model, two.model]), one.source, one.target, one.search)
+    twice = Translator(ensemble([one.model, one.model]), one.source, one.target, one.search)
+    for text in TEXTS[:5]:
+        assert twice(text).text == one(text).text
+        assert twice(text).score == pytest.approx(one(text).score, abs=1e-5)
+    text = TEXTS[0]
+    source = torch.tensor([[*one.source.encode(text), EOS]])
+    first = torch.tensor([[1]])
+    means = torch.stack([x.model(source, torch.tensor([source.shape[1]]), first).softmax(-1) for x in (one, two)]).mean(0)
+    assert torch.allclose(pair.model(source, torch.tensor([source.shape[1]]), first).exp(), means, atol=1e-6)
+    assert [r.text for r in pair(TEXTS[:8])] == [pair(text).text for text in TEXTS[:8]]
+
+
+def test_options_at_a_position():
+    ours = translator("words", 4, width=1)
+    result = ours(TEXTS[0])
+    first, *others = ours.options(result, 2, n=4)
+    assert first.text == result.text
+    assert first.token == result.tokens[2]
+    assert first.probability > others[0].probability > 0
+    assert all(other.text.split()[:2] == result.text.split()[:2] for other in others if other.token != "<eos>")
+    with pytest.raises(UserError, match="positions 0 to"):
+        ours.options(result, 99)
+
+
+def test_bf16_answers_and_an_unknown_setting_is_refused(tmp_path):
+    sizes = {"model": {"width": 16, "ffn": 16, "heads": 2}, "train": {"steps": 5, "evaluate_every": 5, "save_every": 5}}
+    pairs = [("a b", "b a"), ("b a", "a b"), ("a", "a")] * 20
+    run = regard.train(pairs, out=tmp_path / "run", text={"tokenizer": "words"}, **sizes)
+    assert regard.load(run, precision="bf16")("a b").text is not None
+    assert regard.load(run, run)("a b").text == regard.load(run)("a b").text
+    with pytest.raises(UserError, match="no_repeat"):
+        regard.load(run, no_repea=3)
