@@ -109,6 +109,19 @@ def test_a_misspelt_option_is_no_text(run, refused):
     assert "did you mean --heads?" in refused("show", "attention", run.path, "--haeds")
 
 
+def test_answers_can_be_wished_for(run, refused):
+    said = call("translate", run.path, "1+1", "--at", 0, "--nbest", 3)
+    assert "probability" in said
+    assert said.count("%") == 5
+    assert "7" in call("translate", run.path, "1+1", "--must", "7")
+    assert not set("0123456789") & set(call("translate", run.path, "1+1", *[f"--forbid={digit}" for digit in range(10)]))
+    assert "'x' cannot be demanded" in refused("translate", run.path, "1+1", "--must", "x")
+    assert call("translate", run.path, "1+1", "--with", run.path) == call("translate", run.path, "1+1")
+    assert len(call("translate", run.path, "1+1", "--risk", 8).splitlines()) == 1
+    assert len(call("translate", run.path, "1+1", "--nbest", 3, "--set", "diversity=1").splitlines()) == 3
+    assert "did you mean search.diversity?" in refused("translate", run.path, "1+1", "--set", "diversty=1")
+
+
 def test_several_texts_and_a_file(run, here):
     texts = ["1+1", "22+3", "-5-7"]
     out = call("translate", run.path, *texts)

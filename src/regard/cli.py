@@ -102,7 +102,13 @@ def translate(
     top_k: Annotated[int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Of --sample: from the likeliest tokens that hold this share.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
+    risk: Annotated[int, typer.Option(help="Draw so many samples, give the one most like the others (minimum Bayes risk).")] = 0,
     prefix: Annotated[str, typer.Option(help="The answer begins with this.")] = "",
+    must: Annotated[list[str] | None, typer.Option(help="A word or phrase that the answer holds; may be given again.")] = None,
+    forbid: Annotated[list[str] | None, typer.Option(help="A word or phrase that it does not hold; may be given again.")] = None,
+    at: Annotated[int | None, typer.Option(help="Show what else could stand at this position (from 0), and its answer.")] = None,
+    ensemble: Annotated[list[Path] | None, typer.Option("--with", help="Another run, to answer together with this one.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="A search setting, such as search.no_repeat=3.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
     coverage: Annotated[bool, typer.Option("--coverage", help="Warn of source words hardly looked at; slower.")] = False,
@@ -112,12 +118,18 @@ def translate(
     from regard.translator import Sampling
     from regard.trust import HARDLY
 
-    translator, warned, number = regard.load(run, beam=beam), 0, 0
-    sampling = Sampling(temperature, top_k, top_p, seed) if sample else None
+    translator, warned, number = regard.load(run, *ensemble or [], beam=beam, **_search_settings(settings)), 0, 0
+    sampling = Sampling(temperature, top_k, top_p, seed, risk) if sample or risk else None
+    if at is not None:
+        for result in translator.translate(text or [], prefix=prefix):
+            rows = ((one.token, f"{one.probability:.2%}", one.text) for one in translator.options(result, at, max(nbest, 5)))
+            _table([f"token {at}", "probability", "the answer then"], rows)
+        return
+    wishes: dict[str, Any] = {"prefix": prefix, "must": must or [], "forbid": forbid or []}
     with _reader_may_leave(), output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
         for burst in [list(map(os.fsencode, text))] if text else _bursts(input):
             lines = [line.decode("utf-8", "replace").rstrip("\r") for line in burst]
-            for raw, result in zip(burst, translator.translate(lines, n_best=nbest, prefix=prefix, sampling=sampling)):
+            for raw, result in zip(burst, translator.translate(lines, n_best=nbest, sampling=sampling, **wishes)):
                 number += 1
                 if result.source.count("\ufffd") > raw.count("\ufffd".encode()):
                     result.warnings.insert(0, f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD")
@@ -133,6 +145,12 @@ def translate(
             sink.flush()
     if warned > 5 and not as_json:
         print(f"warning: {warned - 5:,} more texts like these; --json tells each", file=sys.stderr)
+
+
+def _search_settings(words: list[str] | None) -> dict[str, Any]:
+    """`search.no_repeat=3` or `no_repeat=3` -> {"no_repeat": 3}"""
+    sections = parse_overrides([word if word.startswith("search.") else f"search.{word}" for word in words or []])
+    return dict(sections.get("search", {}))
 
 
 @contextmanager

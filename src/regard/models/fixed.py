@@ -39,9 +39,9 @@ class FixedState(TransformerState):
         assert self.seen is not None
         first = self.own[0]
         assert isinstance(first, FixedKeyValue)
-        torch.add(self.at[:, None] * beams, self.numbers[0], out=first.now)
+        torch.add(self.numbers[0], self.at[:, None], alpha=beams, out=first.now)
         first.positions.scatter_(1, first.now, self.at[:, None].expand_as(first.now))
-        return self.seen.scatter(2, first.now[..., None], True)
+        return self.seen.scatter_(2, first.now[..., None], True)
 
     def masks(self, sight: Tensor | None) -> tuple[Mask, Mask]:
         assert sight is not None

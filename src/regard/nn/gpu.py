@@ -63,16 +63,17 @@ def look(q: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> T
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scan(X, HIGH, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One row: the maximum of each part, and the logarithm of the sum of all exponentials."""
+def _scan(X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One row: the maximum of each part and its place, and the logarithm of the sum of all exponentials."""
     row = tl.program_id(0).to(tl.int64)
     part, inside = tl.arange(0, PARTS), tl.arange(0, PART)
     high, total = -float("inf"), 0.0
     for start in range(0, parts, PARTS):
         where = (start + part[:, None]) * PART + inside[None, :]
         x = tl.load(X + row * size + where, mask=where < size, other=-float("inf")).to(tl.float32)
-        best = tl.max(x, 1)
+        best, place = tl.max(x, 1), tl.argmax(x, 1)
         tl.store(HIGH + row * parts + start + part, best, mask=start + part < parts)
+        tl.store(WHERE + row * parts + start + part, (start + part) * PART + place, mask=start + part < parts)
         higher = tl.maximum(high, tl.max(best, 0))
         base = tl.where(higher == -float("inf"), 0.0, higher)
         total = total * tl.exp(high - base) + tl.sum(tl.sum(tl.exp(x - base), 1), 0)
@@ -80,11 +81,11 @@ def _scan(X, HIGH, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.constexpr):
     tl.store(TOTAL + row, high + tl.log(total))
 
 
-def scan(logits: Tensor, part: int) -> tuple[Tensor, Tensor]:
-    """Logits (R, V) -> the largest of every `part` (R, V / part), and log Σ exp (R, 1), in fp32 and one pass."""
+def scan(logits: Tensor, part: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits (R, V) -> the largest of every `part` (R, V / part) and its id, and log Σ exp (R, 1), in one pass."""
     rows, size = logits.shape
-    parts = -(-size // part)
-    high = torch.empty(rows, parts, device=logits.device)
-    total = torch.empty(rows, 1, device=logits.device)
-    _scan[rows,](logits, high, total, size, parts, PARTS=32, PART=part, num_warps=8)
-    return high, total
+    parts, device = -(-size // part), logits.device
+    high, total = torch.empty(rows, parts, device=device), torch.empty(rows, 1, device=device)
+    where = torch.empty(rows, parts, dtype=torch.long, device=device)
+    _scan[rows,](logits, high, where, total, size, parts, PARTS=32, PART=part, num_warps=8)
+    return high, where, total

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -90,8 +91,10 @@ class Captured:
         length, steps = max(len(job.source) for job in jobs), max(job.limit for job in jobs)
         board, start, step = self._ready(_up(len(jobs)), _up(length), _up(steps))
         more = len(board.lengths) - len(jobs)  # rows that only fill the shape: one token, one step
-        rows = [[*job.source, *[PAD] * (board.source.shape[1] - len(job.source))] for job in jobs]
-        board.source[: len(jobs)].copy_(torch.tensor(rows))
+        rows = np.full((len(jobs), board.source.shape[1]), PAD)
+        for row, job in zip(rows, jobs):
+            row[: len(job.source)] = job.source
+        board.source[: len(jobs)].copy_(torch.from_numpy(rows))
         board.lengths.copy_(torch.tensor([len(job.source) for job in jobs] + [1] * more))
         board.limits.copy_(torch.tensor([job.limit for job in jobs] + [1] * more))
         start()
@@ -146,19 +149,18 @@ class Captured:
             logits[:, EOS].masked_fill_((state.at < self.minimum).repeat_interleave(width), -torch.inf)
         likely, ids = _top(logits, 1 if width == 1 else 2 * width)
         if width == 1:
-            self._walk(board, likely, ids, state.at)
-            state.seen.copy_(new.seen)
+            self._walk(board, likely, ids, new.at)
         else:
             state.seen.copy_(_rows(new.seen, self._choose(board, likely, ids, at)))
         torch.all(board.done, out=board.all_done)
         state.at.copy_(new.at)
 
     def _walk(self, board: Board, likely: Tensor, ids: Tensor, at: Tensor) -> None:
-        """One hypothesis each: the likeliest token."""
-        place = (at + 1)[:, None, None]
+        """One hypothesis each: the likeliest token, which stands at `at`."""
+        place = at[:, None, None]
         board.tokens.scatter_(2, place, ids.masked_fill(board.done[:, None], PAD)[:, None])
         board.logprobs.scatter_(2, place, likely[:, None])
-        board.done |= (ids[:, 0] == EOS) | (at + 1 == board.limits)
+        board.done |= (ids[:, 0] == EOS) | (at == board.limits)
 
     def _choose(self, board: Board, likely: Tensor, ids: Tensor, at: Tensor) -> Tensor:
         """The best 2 · K candidates; those that end are written down, the best of the others go on. Their parents (B, K)."""
@@ -201,28 +203,32 @@ def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
     They are sought among the `count` parts of the row that have the largest maxima: one pass over all, then little.
     """
-    size, device = logits.shape[-1], logits.device
-    highest, total = _scan(logits)
-    parts = highest.topk(min(count, highest.shape[1])).indices
-    ids = (parts[..., None] * PART + torch.arange(PART, device=device)).flatten(1)
-    values = logits.gather(1, ids.clamp(max=size - 1)).float().masked_fill_(ids >= size, -torch.inf)
+    highest, places, total = _scan(logits)
     if count == 1:
-        best, where = values.max(-1, keepdim=True)
-        return best - total, ids.gather(1, where)
+        best, part = highest.max(-1, keepdim=True)
+        return best - total, places.gather(1, part)
+    size, parts = logits.shape[-1], highest.topk(min(count, highest.shape[1])).indices
+    ids = (parts[..., None] * PART + torch.arange(PART, device=logits.device)).flatten(1)
+    values = logits.gather(1, ids.clamp(max=size - 1)).float().masked_fill_(ids >= size, -torch.inf)
     values, order = values.topk(count)
     ids, order = ids.gather(1, order).sort(-1)
     values, order = values.gather(1, order).sort(stable=True, dim=-1, descending=True)
     return values - total, ids.gather(1, order).clamp_(max=size - 1)
 
 
-def _scan(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of every 128 (R, V / 128), and log Σ exp (R, 1)."""
+def _scan(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest of every 128 (R, V / 128) and its id, and log Σ exp (R, 1)."""
     if logits.is_cuda and TRITON:
         from regard.nn import gpu
 
         return gpu.scan(logits, PART)
-    filled = torch.nn.functional.pad(logits.float(), (0, -logits.shape[1] % PART), value=-torch.inf)
-    return filled.unflatten(1, (-1, PART)).amax(-1), filled.logsumexp(-1, keepdim=True)
+    filled = torch.nn.functional.pad(logits.float(), (0, -logits.shape[1] % PART), value=-torch.inf).unflatten(1, (-1, PART))
+    highest, inside = filled.max(-1)
+    return (
+        highest,
+        inside + PART * torch.arange(len(inside[0]), device=inside.device),
+        filled.flatten(1).logsumexp(-1, keepdim=True),
+    )
 
 
 def _rows(x: Tensor, chosen: Tensor) -> Tensor:

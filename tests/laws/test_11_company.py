@@ -1,0 +1,101 @@
+"""Law 11: a text has one translation, whatever stands beside it, in whatever order; on real sentences, RNN and Transformer."""
+
+import gzip
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.data.batches import collate
+from regard.search import Beam, Job, Rules, decode
+from regard.text.vocabulary import EOS
+from regard.translator import Sampling
+
+TATOEBA = Path(os.environ.get("REGARD_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tatoeba-fra-eng"
+pytestmark = pytest.mark.skipif(not TATOEBA.is_dir(), reason=f"needs the Tatoeba corpus in {TATOEBA} (REGARD_DATA)")
+
+KINDS = {
+    "transformer": {"width": 64, "ffn": 128, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0},
+    "rnn": {"kind": "rnn", "width": 64, "embedding": 64, "dropout": 0.0},
+}
+
+
+def pairs(name: str, count: int) -> list[tuple[str, str]]:
+    with gzip.open(next(TATOEBA.glob(f"{name}*")), "rt", encoding="utf-8") as lines:
+        every = [tuple(line.rstrip("\n").split("\t")[:2]) for line in lines]
+    return random.Random(5).sample(every, count)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def translator(request, tmp_path_factory):
+    """Trained for a moment: enough to have opinions, and so little that it is often in doubt."""
+    settings = {"steps": 250, "rate": 3e-3, "warmup": 50, "evaluate_every": 250, "save_every": 250, "threads": 1}
+    run = regard.train(
+        pairs("train", 4000), out=tmp_path_factory.mktemp("law") / request.param, model=KINDS[request.param], train=settings,
+        text={"size": 1500}, data={"batch_tokens": 1500},
+    )  # fmt: skip
+    return regard.load(run)
+
+
+def answers(translator, texts, **search) -> dict[str, str]:
+    translator.search = replace(translator.search, **search)
+    return {result.source: result.text for result in translator.translate(texts)}
+
+
+@pytest.mark.parametrize("width", [1, 5])
+@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.slow)])
+def test_one_text_one_translation(translator, width, count):
+    texts = sorted({source for source, _ in pairs("test", count)})
+    expected = answers(translator, texts, width=width, batch_tokens=4096)
+    assert len(set(expected.values())) > 5
+    mixed = random.Random(1).sample(texts, len(texts))
+    assert answers(translator, mixed, batch_tokens=300) == expected
+    long = " ".join(mixed[:8])  # all others are padded to it
+    assert {**answers(translator, [long, *mixed], batch_tokens=10**6), long: ""} == {**expected, long: ""}
+    for text in mixed[: count // 3]:
+        assert answers(translator, [text]) == {text: expected[text]}
+
+
+def test_a_sample_depends_on_its_seed_and_text_alone(translator):
+    texts, wish = sorted({source for source, _ in pairs("test", 60)}), Sampling(seed=9, top_p=0.9)
+    first = {r.source: [r.text, *(a.text for a in r.alternatives)] for r in translator.translate(texts, sampling=wish, n_best=3)}
+    for text in texts[::4]:
+        alone = translator(text, sampling=wish, n_best=3)
+        assert [alone.text, *(a.text for a in alone.alternatives)] == first[text]
+    other = {r.source: r.text for r in translator.translate(texts, sampling=Sampling(seed=10, top_p=0.9))}
+    assert sum(other[text] != first[text][0] for text in texts) > len(texts) / 2
+
+
+def bytes_of(tensors) -> int:
+    return sum(x.nbytes() for x in {x.untyped_storage().data_ptr(): x.untyped_storage() for x in tensors}.values())
+
+
+def test_a_beam_needs_no_more_memory_than_its_own_pasts(translator):
+    """Nothing of the source is there twice; what is read is there once for each hypothesis, plus a fifth."""
+    model = translator.model
+    if hasattr(model.decoder, "cells"):
+        pytest.skip("an RNN's past is one vector for each hypothesis: tests/laws/test_06_order.py looks at its state")
+    sources = [[*translator.source.encode(text), EOS] for text, _ in pairs("test", 8)]
+    most = {}
+    for width in (1, 5):
+        sizes = []
+
+        def step(tokens, state, sizes=sizes):
+            logits, state = model.step(tokens, state)
+            own = [x for kv in state.own for x in (kv.key, kv.value, kv.positions)] + ([] if state.seen is None else [state.seen])
+            sizes.append((bytes_of(x for kv in state.cross for x in (kv.key, kv.value)), bytes_of(own), logits.nbytes))
+            return logits, state
+
+        def begin(jobs):
+            made = collate([(job.source, [1, 2]) for job in jobs])
+            return model.decoder.start(model.encoder(made.source, made.source_lengths))
+
+        jobs = [Job(source, limit=40) for source in sources]
+        list(decode(step, begin, jobs, Beam(width), Rules(minimum=39)))
+        most[width] = [max(column) for column in zip(*sizes, strict=True)]
+    source, own, logits = most[1]
+    assert most[5][0] == source
+    assert most[5][1] + most[5][2] <= 1.2 * (5 * own + 5 * logits)
