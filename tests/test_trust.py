@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import regard
+from regard import storage
 from regard.config import SearchConfig, merge
 from regard.errors import UserError
 from regard.models import Seq2Seq
@@ -355,6 +357,15 @@ def test_fine_tuning_remembers_the_old_characters(trained):
     old = trained("bpe")
     new = trained("bpe", start_from=old.path)
     assert {*new.manifest["characters"]} == {*old.manifest["characters"], "ß"}
+
+
+def test_not_all_characters_of_an_older_run_are_known(trained, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(trained("bpe").path, old)
+    manifest = storage.read_manifest(old)
+    del manifest["characters"]
+    storage.write_manifest(old, manifest, "config.toml", (old / "config.toml").read_bytes(), also_old=False)
+    assert trained("bpe", start_from=old).manifest["characters"] == ""
 
 
 def test_a_run_without_the_list_gives_no_warning(trained):

@@ -2,9 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from regard import config as settings
 from regard import planning
 from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import encode
-from regard.data.pairs import Pair, Skipped
+from regard.data.pairs import Skipped
 from regard.data.splits import Items, Splits, from_iterable, leaks, open_data
 from regard.errors import UserError
 from regard.models import build_model
@@ -68,9 +67,7 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
     try:
         source, target = (old.source, old.target) if old is not None else _tokenizers(c, splits)
         long = Skipped()
-        letters = set(old.manifest.get("characters", "")) if old is not None else set()
-        train = _noting(letters, splits.train)
-        corpus = encode(train, source, target, aside / "data" / "train", max_length=c.data.max_length, skipped=long)
+        corpus = encode(splits.train, source, target, aside / "data" / "train", max_length=c.data.max_length, skipped=long)
         if splits.dev is not None:
             encode(splits.dev, source, target, aside / "data" / "dev", max_length=c.data.max_length, skipped=long)
         for line in [*splits.skipped.lines(), *long.lines(), *splits.notes]:
@@ -86,11 +83,13 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
         c = replace(c, train=replace(c.train, path=path), data=replace(c.data, digest=corpus.digest))
         tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
         reporter.say(f"{len(corpus):,} training pairs, {tokens}, {count:,} parameters")
+        older = "" if old is None else old.manifest.get("characters")
+        letters = set(chain.from_iterable(normalise(pair.source) for pair in splits.train))
         several = [len(pieces(pair.source)) > 1 for pair in islice(splits.train, 10_000)]
         facts = {
             "pairs": len(corpus),
             "longest_source": int(corpus.source_lengths.max()),
-            "characters": "" if old is not None and "characters" not in old.manifest else "".join(sorted(letters)),
+            "characters": "".join(sorted(letters.union(older))) if older is not None else "",  # not all are known
             "several_sentences": sum(several) / max(1, len(several)),
             "duplicates": found.duplicates,
             "leaks": found.dev,
@@ -103,12 +102,6 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
         shutil.rmtree(aside, ignore_errors=True)
         if new_parent and not any(folder.parent.iterdir()):
             folder.parent.rmdir()
-
-
-def _noting(letters: set[str], pairs: Iterable[Pair]) -> Iterator[Pair]:
-    for pair in pairs:
-        letters.update(normalise(pair.source))
-        yield pair
 
 
 def _decide(c: Config) -> Config:

@@ -183,8 +183,7 @@ class Translator:
         search = self._search(n_best, sampling, demands)
         forced = self.target.encode(prefix) if prefix else []
         while chunk := list(islice(stream, window)):
-            whole = bool(prefix or must)
-            rows = [self._cut(text, len(ids), whole) for text, ids in zip(chunk, self.source.encode_batch(chunk))]
+            rows = [self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, self.source.encode_batch(chunk))]
             results = self._answers([part for row in rows for part, _ in row], n_best, forced, search, sampling)
             for text, row in zip(chunk, rows):
                 found = list(islice(results, len(row)))

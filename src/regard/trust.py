@@ -11,8 +11,7 @@ import numpy.typing as npt
 from regard.search import Job
 
 Again = Callable[[list[Job], int], None]
-HARDLY = 0.2
-"""A source word that got less attention than this, over all target tokens, was overlooked."""
+HARDLY = 0.2  # a source word that got less attention than this, over all target tokens, was overlooked
 _LOOP = re.compile(r"(.)\1{7,}|(..)\2{3,}|(.{3,32}?)\3{2,}", re.DOTALL)  # three times in a row and 8 tokens or more
 _THRICE = re.compile(r"(.{1,32}?)\1{2,}", re.DOTALL)
 _ENDS = re.compile(r"[.!?…][\"'”’»)\]]*\s+|[。！？][”’」』）]*\s*|\n\s*")
@@ -43,10 +42,7 @@ def stuck(job: Job) -> list[int]:
 
 
 def free(jobs: Sequence[Job], again: Again, name: Callable[[list[int]], str], may: bool) -> dict[Job, tuple[str, int]]:
-    """Search what is stuck `again`, if that may be, with just enough no_repeat to break its loop, and keep what is free then.
-
-    For each that was stuck: what to say, and the no_repeat of its answer.
-    """
+    """Search what is stuck `again`, if that may be, with just enough no_repeat to break its loop: job -> (a note, no_repeat)."""
     units = {job: unit for job in jobs if (unit := stuck(job))}
     sizes = {job: max(4, len(unit) + 1) for job, unit in units.items() if may}
     notes = {job: (f"repeats {name(unit)!r} over and over", 0) for job, unit in units.items()}
