@@ -214,6 +214,59 @@ def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
     assert code == "0"
 
 
+def test_bytes_that_are_no_text(run, tmp_path):
+    """A broken line in the middle, a NUL, a line of 10 MB: each line has its answer, and the next one comes."""
+    lines = [b"1+1", b"2\xff+\xe9", b"3\x00+3", b"9" * 10_000_000, b"1+1", b"caf\xc3"]
+    (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
+    words = [sys.executable, "-m", "regard", "translate", str(run.path)]
+    for more in (["--json"], ["--input", "in.txt"]):
+        with (tmp_path / "in.txt").open("rb") as source:
+            done = subprocess.run([*words, *more], cwd=tmp_path, stdin=source, capture_output=True, timeout=120, check=True)
+        out, said = done.stdout.decode().splitlines(), done.stderr.decode()
+        assert len(out) == 6
+        if "--json" in more:
+            found = [json.loads(line) for line in out]
+            assert [each["source"][:6] for each in found] == ["1+1", "2\ufffd+\ufffd", "3\0+3", "999999", "1+1", "caf\ufffd"]
+            for number in (2, 6):
+                expected = f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD"
+                assert found[number - 1]["warnings"][0] == expected
+            assert "UTF-8" not in str([found[i]["warnings"] for i in (0, 2, 3, 4)])
+            assert found[3]["text"] == ""
+            assert "not answered: 10,000,001 tokens without a space" in found[3]["warnings"][0]
+            assert found[0]["text"] == found[4]["text"]
+        else:
+            assert "warning: '2\ufffd+\ufffd': line 2 is not UTF-8" in said
+
+
+def test_an_argument_that_is_no_text(run):
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "translate", str(run.path), "1+1", b"caf\xe9", "--json"], capture_output=True, check=True
+    )
+    one, other = (json.loads(line) for line in done.stdout.splitlines())
+    assert other["source"] == "caf\ufffd"
+    assert "line 2 is not UTF-8" in other["warnings"][0]
+    assert "UTF-8" not in str(one["warnings"])
+
+
+def test_a_paragraph_is_split(run, here):
+    Path("in.txt").write_text("1+1\n12+34. 5-6.  77+88! 9-9.\n2+2\n")
+    _, found, _ = (json.loads(line) for line in call("translate", run.path, "--json", "--input", "in.txt").splitlines())
+    assert "split into" in found["warnings"][0]
+    assert found["source"] == "12+34. 5-6.  77+88! 9-9."
+    call("translate", run.path, found["source"], "--attention", "page.html")
+    assert "12+34" in Path("page.html").read_text()
+
+
+def test_coverage(run, monkeypatch):
+    (plain,) = call("translate", run.path, "--json", "12+34").splitlines()
+    (found,) = call("translate", run.path, "--json", "12+34", "--coverage").splitlines()
+    assert "coverage" not in json.loads(plain)
+    assert 0 < json.loads(found)["coverage"] <= 1
+    monkeypatch.setattr("regard.trust.HARDLY", 100.0)
+    done = json.loads(call("translate", run.path, "12+34 5", "--json", "--coverage"))
+    assert "hardly looked at (attention under 100.0): 12+34 5" in done["warnings"]
+
+
 # evaluate
 
 

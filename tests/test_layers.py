@@ -23,6 +23,7 @@ FLOORS = [
     {"planning"},
     {"card"},
     {"translator"},
+    {"trust"},
     {"choosing", "online"},
     {"training", "search", "scoring", "pictures"},
     {"run"},

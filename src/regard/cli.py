@@ -112,6 +112,7 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
     wait: Annotated[int | None, typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy.")] = None,
+    coverage: Annotated[bool, typer.Option("--coverage", help="Warn of source words hardly looked at; slower.")] = False,
 ) -> None:
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
     _refuse_options(text or [], translate)
@@ -126,8 +127,9 @@ def translate(
             follow(regard.load(run, **_search_settings(settings)).online(wait), blocks)
         return
     from regard.translator import Sampling
+    from regard.trust import HARDLY
 
-    translator, warned = regard.load(run, *ensemble or [], beam=beam, **_search_settings(settings)), 0
+    translator, warned, number = regard.load(run, *ensemble or [], beam=beam, **_search_settings(settings)), 0, 0
     sampling = Sampling(temperature, top_k, top_p, seed, risk) if sample or risk else None
     if at is not None:
         for result in translator.translate(text or [], prefix=prefix):
@@ -136,9 +138,15 @@ def translate(
         return
     wishes: dict[str, Any] = {"prefix": prefix, "must": must or [], "forbid": forbid or []}
     with _reader_may_leave(), output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
-        for burst in [text] if text else _bursts(input):
-            for result in translator.translate(burst, n_best=nbest, sampling=sampling, **wishes):
-                print(_line(result, as_json, nbest), file=sink)
+        for burst in [list(map(os.fsencode, text))] if text else _bursts(input):
+            lines = [line.decode("utf-8", "replace").rstrip("\r") for line in burst]
+            for raw, result in zip(burst, translator.translate(lines, n_best=nbest, sampling=sampling, **wishes)):
+                number += 1
+                if result.source.count("\ufffd") > raw.count("\ufffd".encode()):
+                    result.warnings.insert(0, f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD")
+                if coverage and result.overlooked:
+                    result.warnings.append(f"hardly looked at (attention under {HARDLY}): {' '.join(result.overlooked[:5])}")
+                print(_line(result, as_json, nbest, coverage), file=sink)
                 for warning in [] if as_json or warned >= 5 else result.warnings:
                     print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
                 warned += bool(result.warnings)
@@ -166,9 +174,9 @@ def _reader_may_leave() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes nowhere
 
 
-def _line(result: Any, as_json: bool, nbest: int) -> str:
+def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
     if as_json:
-        names = ("source", "text", "score", "tokens", "logprobs", "alternatives", "warnings")
+        names = ("source", "text", "score", "tokens", "logprobs", "alternatives", "warnings", *(["coverage"] * coverage))
         return json.dumps({name: getattr(result, name) for name in names}, ensure_ascii=False, default=asdict)
     answers = [result, *result.alternatives]
     return "\n".join(a.text if nbest == 1 else f"{a.score:.4f}\t{a.text}" for a in answers)
@@ -183,20 +191,20 @@ def _refuse_options(texts: Iterable[str], command: Any) -> None:
             raise UserError(f"no option {word}{hint} (a text that begins with two dashes goes in by --input or a pipe)")
 
 
-def _bursts(path: Path | None) -> Iterator[list[str]]:
+def _bursts(path: Path | None) -> Iterator[list[bytes]]:
     """Lines as they come: up to 512 together, but none waits more than 20 ms for the next."""
     if path is not None and not path.is_file():
         raise UserError(f"{path}: no such file")
     with path.open("rb", buffering=0) if path else open(0, "rb", buffering=0, closefd=False) as stream:
         rest, block = b"", b"\n"
         while block:
-            burst: list[str] = []
+            burst: list[bytes] = []
             while block and len(burst) < 512 and (not burst or path or select.select([stream], [], [], 0.02)[0]):
                 block = stream.read(1 << 16)
                 *whole, rest = (rest + block).split(b"\n")
                 if not block and rest:  # the last line may lack its end
                     whole = [rest]
-                burst += (line.decode("utf-8", "replace").rstrip("\r") for line in whole)
+                burst += whole
             if burst:
                 yield burst
 

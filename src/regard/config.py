@@ -175,6 +175,7 @@ class SearchConfig:
     coverage: float = 0.0  # Weight of the coverage penalty: answers that leave parts of the source unread are worth less.
     precision: Literal["fp32", "bf16"] = "fp32"  # Of the weights, in decoding.
     batch_tokens: int = 4096  # Source tokens decoded together.
+    split: bool = True  # A text longer than any in training is answered in parts, cut at sentence ends.
 
 
 @dataclass(frozen=True)

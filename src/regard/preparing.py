@@ -3,6 +3,7 @@
 import os
 import shutil
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from regard.nn.kernels import cpu_has_bf16
 from regard.reporter import Reporter
 from regard.run import Parts, Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.vocabulary import normalise
 from regard.training.paths import choose_path
+from regard.trust import pieces
 
 
 def open_splits(c: DataConfig) -> Splits:
@@ -80,9 +83,14 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
         c = replace(c, train=replace(c.train, path=path), data=replace(c.data, digest=corpus.digest))
         tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
         reporter.say(f"{len(corpus):,} training pairs, {tokens}, {count:,} parameters")
+        older = "" if old is None else old.manifest.get("characters")
+        letters = set(chain.from_iterable(normalise(pair.source) for pair in splits.train))
+        several = [len(pieces(pair.source)) > 1 for pair in islice(splits.train, 10_000)]
         facts = {
             "pairs": len(corpus),
             "longest_source": int(corpus.source_lengths.max()),
+            "characters": "".join(sorted(letters.union(older))) if older is not None else "",  # not all are known
+            "several_sentences": sum(several) / max(1, len(several)),
             "duplicates": found.duplicates,
             "leaks": found.dev,
             "skipped": len(splits.skipped) + len(long),

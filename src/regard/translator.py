@@ -1,5 +1,6 @@
 """Text -> text: the thing a user loads."""
 
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,8 @@ from regard.pictures.page import write_page
 from regard.run import Parts, Run
 from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Words, decode
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, FIRST, PAD, UNK
+from regard.text.vocabulary import BOS, EOS, FIRST, PAD, UNK, normalise
+from regard.trust import cut, free, overlooked
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ class Result:
     warnings: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list, repr=False)
     translator: "Translator | None" = field(default=None, repr=False, compare=False)
+    parts: list["Result"] = field(default_factory=list, repr=False)
+    """Of a text that was split."""
+    no_repeat: int = field(default=0, repr=False)
+    """With which it was decoded again, to break a loop."""
 
     def __str__(self) -> str:
         return self.text
@@ -93,10 +99,35 @@ class Result:
     def attention(self) -> AttentionRecord:
         """Computed when first asked for, by reading the answer once more with eyes open."""
         assert self.translator is not None
+        if self.parts:
+            raise UserError(f"split into {len(self.parts)} parts: each has its own attention, such as result.parts[0].attention")
         return self.translator.look(self.source, self.ids)
 
+    @cached_property
+    def looked_at(self) -> npt.NDArray[np.float32]:
+        """Attention that each source token but <eos> got over all steps: last layer, mean of heads. Empty without attention."""
+        if self.parts:
+            return np.concatenate([part.looked_at for part in self.parts])
+        cross = self.attention.blocks.get("cross", np.zeros((1, 1, 1, 1), np.float32))
+        return np.asarray(cross[-1].mean(0).sum(0)[:-1])
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the source that was looked at, 0 to 1: the mean over its tokens, each at most 1."""
+        return float(self.looked_at.clip(max=1).mean()) if len(self.looked_at) else None
+
+    @property
+    def overlooked(self) -> list[str]:
+        """Source words that got hardly any attention."""
+        if self.parts or not len(self.looked_at) or self.translator is None:
+            return [word for part in self.parts for word in part.overlooked]
+        spans = [(piece.start, piece.end) for piece in self.translator.source.pieces(self.source)]
+        return overlooked(normalise(self.source), spans, self.looked_at)
+
     def write_page(self, path: Path) -> Path:
-        """One HTML file that shows the attention."""
+        """One HTML file that shows the attention; of a split text, that of its first part."""
+        if self.parts:
+            return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
         seen = self.attention
         return write_page(path, seen.source, seen.target, seen.blocks, text_in=self.source, text_out=self.text)
 
@@ -105,12 +136,17 @@ class Translator:
     """A model with its tokenizers and search settings. Call it with a text, or a list of texts."""
 
     def __init__(
-        self, model: Seq2Seq, source: Tokenizer, target: Tokenizer, search: SearchConfig | None = None, *, seen: int = 0
-    ) -> None:
+        self, model: Seq2Seq, source: Tokenizer, target: Tokenizer, search: SearchConfig | None = None, *, seen: int = 0,
+        characters: str = "", packs: bool = True,
+    ) -> None:  # fmt: skip
         self.model, self.source, self.target = model.eval(), source, target
         self.search = search or SearchConfig()
         self.seen = seen
-        """Longest source in training, in tokens; beyond it a warning is given. 0: not known."""
+        """Longest source in training, in tokens; beyond it a text is split, or a warning given. 0: not known."""
+        self.characters, self.packs = frozenset(characters), packs
+        """All that stood in a source in training (none: not known), and whether several sentences stood in one."""
+        self.most = max(self.search.batch_tokens, seen) if self.search.split and seen else sys.maxsize
+        """Tokens of a source, beyond which it is not answered."""
         self.suppress = torch.arange(target.size) < FIRST
         self.suppress[[EOS]] = False
         self._captured: dict[tuple[str, int], Captured] = {}
@@ -138,7 +174,8 @@ class Translator:
     ) -> Iterator[Result]:
         """Answers in the order of the texts, in constant memory: `window` texts at a time are read, sorted and decoded.
 
-        prefix: how each answer begins. must, forbid: words and phrases that each holds, or does not.
+        prefix: how each answer begins. must, forbid: words and phrases that each holds, or does not. A text longer than any in
+        training is split at sentence ends (search.split), but not if it has a prefix or must hold something.
         """
         stream = iter(texts)
         if sampling and (must or forbid):
@@ -147,27 +184,46 @@ class Translator:
         search = self._search(n_best, sampling, demands)
         forced = self.target.encode(prefix) if prefix else []
         while chunk := list(islice(stream, window)):
-            jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(self.source.encode_batch(chunk))]
-            for text, job in zip(chunk, jobs):
-                job.seed = zlib.crc32(f"{sampling.seed if sampling else 0} {text}".encode())  # whatever stands beside it
-            self._run(jobs, search)
-            if demands and isinstance(search, Lexical):
-                again = [job for job in jobs if job.found and unmet(demands, self.target.decode(job.found[0].tokens))]
-                self._run(again, replace(search, early=True))
-            for text, job in zip(chunk, jobs):
-                found = self._ranked(text, job.found, sampling)[:n_best]
-                result = self._result(text, list(job.source), found)
-                yield replace(result, warnings=[*result.warnings, *unmet(demands, result.text)]) if demands and found else result
+            rows = [self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, self.source.encode_batch(chunk))]
+            results = self._answers([part for row in rows for part, _ in row], n_best, forced, search, sampling)
+            for text, row in zip(chunk, rows):
+                found = list(islice(results, len(row)))
+                yield found[0] if len(row) == 1 else _joined(text, found, [gap for _, gap in row])
 
-    def _run(self, jobs: Sequence[Job], search: Search) -> None:
-        """Fill what each has found; an empty source gets none."""
+    def _cut(self, text: str, length: int, whole: bool) -> list[tuple[str, str]]:
+        """The text whole, or in parts with the gaps behind them where it is longer than anything in training."""
+        if whole or not self.search.split or not 0 < self.seen <= length:
+            return [(text, "")]
+        parts = cut(text, lambda one: len(self.source.encode(one)), self.seen - 1, self.most - 1, self.packs)
+        return parts if len(parts) > 1 else [(text, "")]
+
+    def _answers(
+        self, texts: list[str], n: int, forced: list[int], search: Search, sampling: Sampling | None
+    ) -> Iterator[Result]:
+        jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(self.source.encode_batch(texts))]
+        for text, job in zip(texts, jobs):
+            job.seed = zlib.crc32(f"{sampling.seed if sampling else 0} {text}".encode(errors="replace"))  # in any company
+        self._run(jobs, search)
+        if isinstance(search, Lexical):
+            again = [job for job in jobs if job.found and unmet(search.words, self.target.decode(job.found[0].tokens))]
+            self._run(again, replace(search, early=True))
+        may = not self.search.no_repeat and type(search) in (Greedy, Beam)  # else it would not be what was drawn, or demanded
+        notes = free(jobs, lambda some, size: self._run(some, search, size), self.target.decode, may)
+        for text, job in zip(texts, jobs):
+            result = self._result(text, list(job.source), self._ranked(text, job.found, sampling)[:n])
+            note, no_repeat = notes.get(job, ("", 0))
+            demanded = unmet(search.words, result.text) if isinstance(search, Lexical) and job.found else []
+            yield replace(result, warnings=[*result.warnings, *filter(None, [note]), *demanded], no_repeat=no_repeat)
+
+    def _run(self, jobs: Sequence[Job], search: Search, no_repeat: int = 0) -> None:
+        """Fill what each has found; an empty source gets none, nor one that memory may not hold."""
         c = self.search
         demanded = sum(len(phrase.later) for phrase in search.words.must) if isinstance(search, Lexical) else 0
         for job in jobs:
             job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + demanded
             job.age, job.led, job.ended, job.found = 0, False, [], []
-        rules = Rules(Constraints(no_repeat=c.no_repeat), c.minimum, self.suppress, self.device)
-        waiting = sorted((job for job in jobs if len(job.source) > 1), key=lambda job: -len(job.source))
+        rules = Rules(Constraints(no_repeat=no_repeat or c.no_repeat), c.minimum, self.suppress, self.device)
+        waiting = sorted((job for job in jobs if 1 < len(job.source) <= self.most), key=lambda job: -len(job.source))
         for _ in self._decode(waiting, search, rules):
             pass
 
@@ -181,6 +237,8 @@ class Translator:
 
     def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
         """The `n` likeliest tokens that could stand at this position (from 0) of an answer, and where each would lead."""
+        if result.parts:
+            raise UserError(f"split into {len(result.parts)} parts: ask for the options of one, such as result.parts[0]")
         if not 0 <= position <= len(result.ids):
             raise UserError(f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not {position}")
         before, source = result.ids[:position], [*self.source.encode(result.source), EOS]
@@ -189,7 +247,7 @@ class Translator:
             logits = self.model(made.source, made.source_lengths, made.target_in)[0, -1].float()
             likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(n, len(logits)))
             jobs = [Job(source, prefix=[*before, id] if id != EOS else before) for id in likely.indices.tolist()]
-            self._run([job for job in jobs if len(job.prefix) > position], self._search(1, None))
+            self._run([job for job in jobs if len(job.prefix) > position], self._search(1, None), result.no_repeat)
         shown = self.target.token_texts(likely.indices.tolist())
         answers = [self.target.decode(job.found[0].tokens if job.found else before) for job in jobs]
         return [Option(*one) for one in zip(shown, likely.values.tolist(), answers)]
@@ -199,7 +257,8 @@ class Translator:
         bare = not rules.demands.no_repeat and not any(job.prefix for job in jobs) and type(search) in (Greedy, Beam)
         bare = bare and not (self.search.diversity or self.search.coverage)
         if self.device.type != "cuda" or not bare or not fits(self.model):
-            return decode(self.model.step, self._begin, jobs, search, rules, self.search.batch_tokens)
+            yield from decode(self.model.step, self._begin, jobs, search, rules, self.search.batch_tokens)
+            return
         wanted = search if isinstance(search, Beam) else Beam(1)
         key = repr(wanted), rules.minimum
         if key not in self._captured:
@@ -207,7 +266,9 @@ class Translator:
             banned[[PAD, BOS]] = True
             begin = partial(reserve, self.model)
             self._captured[key] = Captured(begin, self.model.step, wanted, banned.to(self.device), rules.minimum)
-        return self._captured[key].decode(jobs, self.search.batch_tokens)
+        yield from self._captured[key].decode(jobs, self.search.batch_tokens)
+        lost = [job for job in jobs if not job.found]  # numbers that are none: the ordinary way will say so
+        yield from decode(self.model.step, self._begin, lost, search, rules, self.search.batch_tokens)
 
     def _search(self, n_best: int, sampling: Sampling | None, demands: Words | None = None) -> Search:
         c = self.search
@@ -224,12 +285,17 @@ class Translator:
 
     def _result(self, text: str, ids: list[int], found: list[Hypothesis]) -> Result:
         if not found:
-            return Result(text, "", [], 0.0, [], translator=self)
+            many = f"not answered: {len(ids):,} tokens without a space (more than search.batch_tokens={self.search.batch_tokens})"
+            return Result(text, "", [], 0.0, [], [], [many] if len(ids) > self.most else [], translator=self)
         best, warnings = found[0], []
         if not best.finished:
             warnings.append(f"stopped at the length limit of {len(best.tokens)} tokens (search.limit_ratio, search.limit_extra)")
         if unknown := [p.text for p in self.source.pieces(text) if p.id == UNK]:
             warnings.append(f"not in the vocabulary: {' '.join(unknown[:5])}")
+        strange = set(normalise(text)).difference(self.characters, *unknown) if self.characters else set()
+        if strange and self.source.kind != "words":  # whose white space is no token
+            names = [c if c.isprintable() and c != " " else f"U+{ord(c):04X}" for c in sorted(strange)[:5]]
+            warnings.append(f"never seen in training: {' '.join(names)}")
         if self.seen and len(ids) > self.seen:
             warnings.append(f"longer than anything in training ({len(ids)} tokens, {self.seen} seen)")
         answer, *others = [Alternative(self.target.decode(h.tokens), h.score) for h in found]
@@ -256,6 +322,21 @@ class Translator:
         """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
         rules = Rules(Constraints(no_repeat=self.search.no_repeat), self.search.minimum, self.suppress, self.device)
         return Online(self.model, self.source, self.target, self.search, rules, wait)
+
+
+def _joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
+    """The answer of a split text. A score is the mean of the parts' scores, weighted by the lengths of their answers."""
+    lengths, most = [len(part.logprobs) for part in parts], max(1 + len(part.alternatives) for part in parts)
+    ranked = [[Alternative(p.text, p.score), *p.alternatives] if p.logprobs else [Alternative("", 0.0)] * most for p in parts]
+    ranks = list(zip(*ranked))  # as many as of the part with the fewest
+    texts = ["".join(one.text + gap for one, gap in zip(rank, gaps)) for rank in ranks]
+    scores = [sum(one.score * n for one, n in zip(rank, lengths)) / max(1, sum(lengths)) for rank in ranks]
+    best, *others = map(Alternative, texts, scores)
+    notes = [f"part {i}: {warning}" for i, part in enumerate(parts, 1) for warning in part.warnings]
+    notes[5:] = [f"{len(notes) - 5:,} more about its parts"] if len(notes) > 5 else []
+    warnings = [f"longer than anything in training: split into {len(parts)} parts (an attention page shows the first)", *notes]
+    tokens, logprobs, ids = ([x for part in parts for x in getattr(part, name)] for name in ("tokens", "logprobs", "ids"))
+    return Result(text, best.text, tokens, best.score, logprobs, others, warnings, ids, parts[0].translator, parts)
 
 
 def load(
@@ -289,4 +370,6 @@ def load(
         else:
             model.to(kind)
     whole = models[0] if len(models) == 1 else ensemble(models)
-    return Translator(whole, first.source, first.target, settings, seen=int(first.manifest.get("longest_source", 0)))
+    seen, characters = first.manifest.get("longest_source", 0), first.manifest.get("characters", "")
+    packs = first.manifest.get("several_sentences", 1.0) >= 0.05
+    return Translator(whole, first.source, first.target, settings, seen=seen, characters=characters, packs=packs)
