@@ -1,0 +1,147 @@
+"""The command line: parse, call a recipe, print. Whatever is slow to import is imported where it is used."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import regard
+from regard.cli.data import data as data_commands
+from regard.cli.show import show
+from regard.cli.terms import TEXTS, AsJson, Beam, Out, RunFolder, Sets, table
+from regard.cli.translate import translate
+from regard.config import parse_overrides
+from regard.errors import UserError
+from regard.presets import presets as all_presets
+
+app = typer.Typer(
+    help="Train your own text-to-text model from a file of pairs, look inside it, and use it.",
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Run the command line; what went wrong is one line, exit code 2 if the caller can put it right. --debug: the traceback."""
+    debug = "--debug" in sys.argv
+    sys.argv = [word for word in sys.argv if word != "--debug"]
+    try:
+        sys.exit(app(standalone_mode=False))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except Exception as error:
+        typers_own = getattr(error, "format_message", None)  # an unknown option, a missing argument
+        if debug or not (typers_own or isinstance(error, UserError)):
+            raise
+        print(f"error: {typers_own() if typers_own else error}", file=sys.stderr)
+        sys.exit(getattr(error, "code", 2))
+
+
+@app.command()
+def demo(out: Out = None) -> None:
+    """Two minutes: train English → French on built-in sentences, and look at the result."""
+    from regard.demo import demo as run_demo
+
+    _stopping(lambda: run_demo(out))
+
+
+@app.command()
+def train(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A task, a named corpus, a file or a folder.")],
+    settings: Sets = None,
+    preset: Annotated[str | None, typer.Option(help="A measured configuration; `regard presets` lists them.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file of settings, such as another run's config.toml.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    start_from: Annotated[Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")] = None,
+) -> None:
+    """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
+    sets = parse_overrides(settings or [])
+    given: dict[str, Any] = {"preset": preset, "config": config, "out": out, "resume": resume, "start_from": start_from, **sets}
+    run = _stopping(lambda: regard.train(data, **given))
+    if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
+        print(f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}')
+
+
+def _stopping(work: Any) -> Any:
+    """Call it; if it was asked to stop and has saved everything, say so and leave with the signal's exit code."""
+    from regard.fitting import Interrupted
+
+    try:
+        return work()
+    except Interrupted as stopped:
+        print(f"\n{stopped}", file=sys.stderr)
+        sys.exit(stopped.code)
+
+
+app.command(context_settings=TEXTS)(translate)
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
+    split: Annotated[str, typer.Option(help="train, dev, test, or long for some tasks.")] = "test",
+    beam: Beam = None,
+    against: Annotated[Path | None, typer.Option(help="A second run to compare with, by paired bootstrap.")] = None,
+    as_json: AsJson = False,
+    wait: Annotated[str | None, typer.Option(help="Simultaneous, so many source tokens behind, such as 1,3,5,inf.")] = None,
+) -> None:
+    """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
+    if wait is not None:
+        if beam or against:
+            raise UserError("--wait is greedy, and judges one run: it goes without --beam and --against")
+        _evaluate_waiting(run, wait, data, split, as_json)
+        return
+    found = regard.evaluate(run, data, split=split, beam=beam, against=against)
+    c = found.comparison
+    if as_json:
+        extra = {"against": c._asdict()} if c else {}
+        print(json.dumps({**found.report.as_dict(), **extra}, ensure_ascii=False))
+        return
+    table(["score", "value", "meaning"], found.report.rows())
+    if c is not None:
+        doubt = f"95 %: {c.low:+.2f} … {c.high:+.2f}, p = {c.p:.3f}"
+        print(f"BLEU {c.a:.2f}, the other {c.b:.2f}: a difference of {c.difference:+.2f} ({doubt})")
+
+
+def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_json: bool) -> None:
+    from regard.recipes import evaluate_waiting
+
+    if wrong := [word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))]:
+        raise UserError(f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: 1,3,5,7,inf")
+    rows = evaluate_waiting(run, [float(word) for word in wait.split(",")], data, split=split)
+    shown = [(f"{row.wait:g}", f"{row.bleu:.2f}", f"{row.average_lagging:.2f}", f"{row.laal:.2f}") for row in rows]
+    if as_json:
+        print(json.dumps([asdict(row) | {"wait": name} for row, (name, *_) in zip(rows, shown)]))
+    else:
+        table(["wait", "BLEU", "AL", "LAAL"], shown)
+
+
+@app.command()
+def doctor(run: RunFolder, as_json: AsJson = False) -> None:
+    """Prove that a run is sound.  Example: `regard doctor runs/demo`"""
+    from regard.doctor import doctor as run_doctor
+
+    rows = run_doctor(run)
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
+    else:
+        marks = {True: "✓", False: "✗", None: "–"}
+        lines = ((marks[row.passed], row.name, row.found + (f"\n→ {row.advice}" if row.advice else "")) for row in rows)
+        table(["", "proof", "found"], lines)
+    if any(row.passed is False for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def presets() -> None:
+    """Measured configurations, and what was measured."""
+    table(["preset", "what it is and what it reached"], all_presets().items())
+
+
+app.add_typer(show, name="show")
+app.add_typer(data_commands, name="data")

@@ -1,0 +1,134 @@
+"""`regard translate`: texts or lines in, answers out."""
+
+import json
+import os
+import select
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+import regard
+from regard.cli.terms import Beam, RunFolder, reader_may_leave, refuse_options, table
+from regard.config import parse_overrides
+from regard.errors import UserError
+
+
+def translate(
+    run: RunFolder,
+    text: Annotated[list[str] | None, typer.Argument(help="Texts; none: lines of --input or of standard input.")] = None,
+    input: Annotated[Path | None, typer.Option(help="A file, one text a line.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the answers here, not to standard output.")] = None,
+    beam: Beam = None,
+    nbest: Annotated[int, typer.Option(min=1, help="Answers per text.")] = 1,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw the answer at random.")] = False,
+    temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Of --sample: from the likeliest tokens that hold this share.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
+    risk: Annotated[int, typer.Option(help="Draw so many samples, give the one most like the others (minimum Bayes risk).")] = 0,
+    prefix: Annotated[str, typer.Option(help="The answer begins with this.")] = "",
+    must: Annotated[list[str] | None, typer.Option(help="A word or phrase that the answer holds; may be given again.")] = None,
+    forbid: Annotated[list[str] | None, typer.Option(help="A word or phrase that it does not hold; may be given again.")] = None,
+    at: Annotated[int | None, typer.Option(help="Show what else could stand at this position (from 0), and its answer.")] = None,
+    ensemble: Annotated[list[Path] | None, typer.Option("--with", help="Another run, to answer together with this one.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="A search setting, such as search.no_repeat=3.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
+    wait: Annotated[int | None, typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy.")] = None,
+    coverage: Annotated[bool, typer.Option("--coverage", help="Warn of source words hardly looked at; slower.")] = False,
+) -> None:
+    """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
+    refuse_options(text or [], translate)
+    from regard.translator import Sampling
+
+    chosen = _search_settings(settings)
+    if wait is not None:
+        whole = input, output, beam, sample, risk, prefix, must, forbid, at is not None, ensemble, as_json, attention, nbest > 1
+        if any(whole):
+            raise UserError("--wait goes from standard input to standard output, greedily; of the other options it knows --set")
+        _follow(regard.load(run, **chosen).online(wait), text)
+        return
+    translator = regard.load(run, *ensemble or [], beam=beam, **chosen)
+    if at is not None:
+        for result in translator.translate(text or [], prefix=prefix):
+            rows = ((one.token, f"{one.probability:.2%}", one.text) for one in translator.options(result, at, max(nbest, 5)))
+            table([f"token {at}", "probability", "the answer then"], rows)
+        return
+    sampling = Sampling(temperature, top_k, top_p, seed, risk) if sample or risk else None
+    wishes = {"n_best": nbest, "prefix": prefix, "must": must or [], "forbid": forbid or [], "sampling": sampling}
+    warned = 0
+    with reader_may_leave(), output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
+        for result in _answers(translator, [list(map(os.fsencode, text))] if text else _bursts(input), sink, wishes, coverage):
+            print(_line(result, as_json, nbest, coverage), file=sink)
+            for warning in [] if as_json or warned >= 5 else result.warnings:
+                print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
+            warned += bool(result.warnings)
+            if attention is not None:
+                result.write_page(attention)
+                attention = None
+    if warned > 5 and not as_json:
+        print(f"warning: {warned - 5:,} more texts like these; --json tells each", file=sys.stderr)
+
+
+def _follow(live: Any, text: list[str] | None) -> None:
+    """Answer while the line is still being written."""
+    from regard.online import follow
+
+    with reader_may_leave():
+        follow(live, ["\n".join(text).encode()] if text else iter(lambda: os.read(0, 1 << 16), b""))
+
+
+def _answers(
+    translator: Any, bursts: Iterable[list[bytes]], sink: TextIO, wishes: dict[str, Any], coverage: bool
+) -> Iterator[Any]:
+    """The result of each line, with what is wrong with the line itself; what is written is sent on after every burst."""
+    from regard.trust import HARDLY
+
+    number = 0
+    for burst in bursts:
+        lines = [line.decode("utf-8", "replace").rstrip("\r") for line in burst]
+        for raw, result in zip(burst, translator.translate(lines, **wishes)):
+            number += 1
+            if result.source.count("\ufffd") > raw.count("\ufffd".encode()):
+                result.warnings.insert(0, f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD")
+            if coverage and result.overlooked:
+                result.warnings.append(f"hardly looked at (attention under {HARDLY}): {' '.join(result.overlooked[:5])}")
+            yield result
+        sink.flush()
+
+
+def _search_settings(words: list[str] | None) -> dict[str, Any]:
+    """`search.no_repeat=3` or `no_repeat=3` -> {"no_repeat": 3}"""
+    sections = parse_overrides([word if word.startswith("search.") else f"search.{word}" for word in words or []])
+    return dict(sections.get("search", {}))
+
+
+def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
+    if as_json:
+        names = ("source", "text", "score", "tokens", "logprobs", "alternatives", "warnings", *(["coverage"] * coverage))
+        return json.dumps({name: getattr(result, name) for name in names}, ensure_ascii=False, default=asdict)
+    answers = [result, *result.alternatives]
+    return "\n".join(a.text if nbest == 1 else f"{a.score:.4f}\t{a.text}" for a in answers)
+
+
+def _bursts(path: Path | None) -> Iterator[list[bytes]]:
+    """Lines as they come: up to 512 together, but none waits more than 20 ms for the next."""
+    if path is not None and not path.is_file():
+        raise UserError(f"{path}: no such file")
+    with path.open("rb", buffering=0) if path else open(0, "rb", buffering=0, closefd=False) as stream:
+        rest, block = b"", b"\n"
+        while block:
+            burst: list[bytes] = []
+            while block and len(burst) < 512 and (not burst or path or select.select([stream], [], [], 0.02)[0]):
+                block = stream.read(1 << 16)
+                *whole, rest = (rest + block).split(b"\n")
+                if not block and rest:  # the last line may lack its end
+                    whole = [rest]
+                burst += whole
+            if burst:
+                yield burst
