@@ -5,6 +5,8 @@ Trainer.update, whose optimiser is faster), and our searches. As in benchmarks/t
 are pre-norm, our default; torch's, Marian's, d2l's and JoeyNMT's are post-norm here, with as many weights or nearly so.
 """
 
+import os
+
 import common
 import torch
 
@@ -12,6 +14,7 @@ import regard
 from regard.config import TransformerConfig
 from regard.data.batches import Batch, collate
 from regard.models import Seq2Seq, build_model
+from regard.nn.layers import read_only
 from regard.search import beam, greedy
 from regard.text.vocabulary import BOS, EOS, PAD
 
@@ -36,10 +39,14 @@ class Peer:
         return sums.loss / sums.tokens
 
     def load_decoder(self, c: dict, variant: str) -> None:
-        if variant != "float32":
+        kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+        variant = os.environ.get("REGARD_WEIGHTS", variant)  # run.py knows no bfloat16 of ours
+        if variant not in kinds:
             raise NotImplementedError(variant)
         self.model = self.build(c).eval()
+        read_only(self.model, kinds[variant])  # as `regard.load` does
 
+    @torch.inference_mode()
     def decode(self, sentences: list[list[int]], width: int, n: int) -> int:
         """Exactly n tokens each: <eos> may not come before the limit."""
         made = collate([(row, [BOS, EOS]) for row in sentences])
