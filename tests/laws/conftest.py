@@ -101,6 +101,15 @@ def model(request: pytest.FixtureRequest) -> Seq2Seq:
     return built(request.param)
 
 
+REPEATABLE = {n: c for n, c in VARIANTS.items() if isinstance(c, TransformerConfig) and c.position != "learned"}
+
+
+@pytest.fixture(scope="session", params=REPEATABLE.values(), ids=REPEATABLE.keys())
+def repeatable(request: pytest.FixtureRequest) -> Seq2Seq:
+    """One whose steps a GPU can repeat as a graph: no RNN, no table of positions that may be too short."""
+    return built(request.param)
+
+
 @pytest.fixture(scope="session")
 def close() -> Callable[[Tensor, Tensor], None]:
     """Equal to 1e-5, or to 1e-5 of the largest number where a model without norms makes large ones."""

@@ -167,10 +167,10 @@ def test_the_source_is_kept_once_for_all_beams(model, batch_of):
 
 @pytest.mark.parametrize(("width", "penalty", "minimum"), [(1, 1.0, 0), (3, 1.0, 0), (4, 0.0, 2)])
 @torch.no_grad()
-def test_reserved_memory_gives_what_growing_memory_gives(model, batch_of, width, penalty, minimum):
+def test_reserved_memory_gives_what_growing_memory_gives(repeatable, batch_of, width, penalty, minimum):
     """What a GPU repeats as a graph, here without one."""
-    if not fits(model):
-        pytest.skip("an RNN, or a table of positions: these take the ordinary way on a GPU too")
+    model = repeatable
+    assert fits(model)
     batch, search = batch_of(3, [(5, 0), (1, 0), (9, 0), (3, 0), (0, 0)]), Beam(width, width, penalty)
     suppress = torch.arange(30) < 2
 

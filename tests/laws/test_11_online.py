@@ -144,7 +144,10 @@ def test_text_comes_as_it_would_at_once(kind, pieces, wait, seed):
     with torch.no_grad():
         model.decoder.out.weight.mul_(3)
     translator = Translator(waiting(model, wait), tokens, tokens, SearchConfig(width=1, limit_ratio=1.5, limit_extra=3))
-    expected, text = translator("".join(pieces)).text, "".join(pieces)
+    text = "".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:  # what has been said cannot be said again without its loops
+        patch.setattr("regard.translator.free", lambda *_: {})
+        expected = translator(text).text
     assert tokens.encode(text) == [id for ids in map(tokens.encode, cut(text)) for id in ids]
     live = translator.online(wait)
     for parts in (pieces, list(text)):

@@ -95,7 +95,7 @@ class ReadOnly(nn.Module):
         super().__init__()
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().to(kind), requires_grad=False)
         weight = layer.weight.detach().to(kind)
-        tall = weight.shape[0] >= weight.shape[1]  # then a product with one row is faster over a matrix that lies column by column
+        tall = weight.shape[0] >= weight.shape[1]  # then a product with one row is faster column by column
         self.weight = nn.Parameter(weight.t().contiguous().t() if tall else weight.contiguous(), requires_grad=False)
         self.packed: Tensor | None = None
 
