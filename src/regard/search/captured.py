@@ -138,6 +138,7 @@ class Captured:
             first = graph(start)
             first()  # a step needs a state to be tried on
             self.made[shape] = board, first, graph(step)
+        self.made[shape] = self.made.pop(shape)  # the one used last stands last
         return self.made[shape]
 
     def _step(self, board: Board, state: Any) -> None:
