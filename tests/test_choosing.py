@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import regard
-from regard.choosing import least_risk
+from regard.choosing import least_risk, words
 from regard.config import RNNConfig, SearchConfig, TransformerConfig
 from regard.errors import UserError
 from regard.models import build_model
 from regard.models.ensemble import ensemble
+from regard.nn.kernels import cpu_has_bf16
 from regard.search import Hypothesis
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import EOS
@@ -60,8 +61,14 @@ def test_in_a_thousand_cases(kind):
 
 def test_what_cannot_be_is_said():
     ours = translator("words")
-    both = ours("le chat", must=["petit chat"], forbid=["chat"])
-    assert "could not hold 'petit chat' within its length limit" in both.warnings or "could not avoid 'chat'" in both.warnings
+    with pytest.raises(UserError, match="'petit chat' must come, but 'chat' in it is forbidden"):
+        ours("le chat", must=["petit chat"], forbid=["chat"])
+    with pytest.raises(UserError, match="'le chat' must come, but 'chat' in it is forbidden"):
+        ours("le chat", prefix="le chat", forbid="chat")
+    with pytest.raises(UserError, match="no answer can begin with 'Le zèbre'"):
+        ours("le chat", prefix="Le zèbre")
+    every = ours("le chat", forbid=[word for text in TEXTS for word in text.replace("?", " ?").split()])
+    assert not set(WORDS) & set(every.text.split())
     with pytest.raises(UserError, match="'zèbre' cannot be demanded: it is not in the target's vocabulary"):
         ours("le chat", must=["zèbre"])
     with pytest.raises(UserError, match="an empty text can be neither demanded nor forbidden"):
@@ -142,7 +149,40 @@ def test_bf16_answers_and_an_unknown_setting_is_refused(tmp_path):
     sizes = {"model": {"width": 16, "ffn": 16, "heads": 2}, "train": {"steps": 5, "evaluate_every": 5, "save_every": 5}}
     pairs = [("a b", "b a"), ("b a", "a b"), ("a", "a")] * 20
     run = regard.train(pairs, out=tmp_path / "run", text={"tokenizer": "words"}, **sizes)
-    assert regard.load(run, precision="bf16")("a b").text is not None
+    if cpu_has_bf16():
+        ours = regard.load(run, precision="bf16")
+        assert ours.model.decoder.out.weight.dtype == torch.bfloat16
+        texts = [" ".join(random.Random(i).choices("ab", k=i % 9 + 1)) for i in range(40)]
+        assert [ours(text).text for text in texts] == [result.text for result in ours(texts)]
     assert regard.load(run, run)("a b").text == regard.load(run)("a b").text
     with pytest.raises(UserError, match="no_repeat"):
         regard.load(run, no_repea=3)
+
+
+def test_a_script_without_spaces_has_no_bounds_of_words():
+    tokenizer = train_tokenizer("bpe", ["黒猫が寝ている。", "白い犬が走る。"] * 20, size=400)
+    torch.manual_seed(0)
+    ours = Translator(build_model(TINY, tokenizer.size, tokenizer.size), tokenizer, tokenizer, SearchConfig(limit_extra=12))
+    for text in ("黒猫", "犬"):
+        answer = ours(text, must=["猫"], forbid=["犬"])
+        assert "猫" in answer.text
+        assert "犬" not in answer.text
+    assert words(tokenizer, ["猫"], []).missing("黒猫が寝ている。") == []
+
+
+def test_the_better_of_two_tries_stays_and_a_prefix_is_kept():
+    ours = translator("words", limit_extra=3)
+    answer = ours("le chat", must=["petit chat", "chien noir", "dort"], forbid=["dort petit", "noir dort"], prefix="le la")
+    assert answer.text.startswith("le la")
+    assert ours("le chat", must=["chat  noir"], prefix="le la").text.startswith("le la")
+    assert "chat noir" in ours("le chat", must=["chat  noir"]).text
+
+
+def test_who_has_no_attention_of_its_own_says_so():
+    blind = translator("words", 1, RNNConfig(width=16, embedding=16, attention="none", dropout=0.0), coverage=0.5)
+    with pytest.raises(UserError, match="no attention"):
+        blind("le chat")
+    one = translator("words", 1)
+    pair = Translator(ensemble([one.model, one.model]), one.source, one.target, one.search)
+    with pytest.raises(UserError, match="load one of them alone"):
+        _ = pair("le chat").attention

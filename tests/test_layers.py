@@ -23,6 +23,7 @@ FLOORS = [
     {"planning"},
     {"card"},
     {"translator"},
+    {"result"},
     {"trust"},
     {"choosing", "online"},
     {"training", "search", "scoring", "pictures"},

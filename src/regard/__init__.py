@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "UserError", "__version__", "evaluate", "load", "train"]
+__all__ = ["Config", "Run", "Sampling", "UserError", "__version__", "evaluate", "load", "train"]
 
 if TYPE_CHECKING:
     from regard.config import Config as Config
@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from regard.recipes import evaluate as evaluate
     from regard.recipes import train as train
     from regard.run import Run as Run
+    from regard.translator import Sampling as Sampling
     from regard.translator import load as load
 
 _HOME = {
     "Config": "regard.config",
     "Run": "regard.run",
+    "Sampling": "regard.translator",
     "UserError": "regard.errors",
     "evaluate": "regard.recipes",
     "load": "regard.translator",

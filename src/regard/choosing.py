@@ -1,5 +1,6 @@
 """Which hypothesis to give, where the likeliest is not what is wanted: what a search cannot judge, since it knows no text."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from regard.errors import UserError
 from regard.scoring.metrics import sacre
 from regard.search import Hypothesis, Phrase, Words
+from regard.search.lexical import LETTER
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import UNK, normalise
 
@@ -40,18 +42,24 @@ def covered(
     return sorted(scored, key=lambda one: -one.score)
 
 
-def words(tokenizer: Tokenizer, must: Sequence[str], forbid: Sequence[str]) -> Words:
-    """The phrases as texts and tokens; a phrase that the vocabulary cannot write is refused."""
-    must, forbid = [normalise(text).strip() for text in must], [normalise(text).strip() for text in forbid]
+def words(tokenizer: Tokenizer, must: str | Sequence[str], forbid: str | Sequence[str], prefix: str = "") -> Words:
+    """The phrases as texts and tokens; what the vocabulary cannot write, or what contradicts itself, is refused."""
+    must, forbid = ([side] if isinstance(side, str) else side for side in (must, forbid))
+    must, forbid = ([" ".join(normalise(text).split()) for text in texts] for texts in (must, forbid))
     if not all((*must, *forbid)):
         raise UserError("an empty text can be neither demanded nor forbidden")
     whole = tokenizer.kind == "words"
     spaced = not whole and UNK not in tokenizer.encode(" ")
-    phrases = [Phrase(text, tokenizer.encode(text), tokenizer.encode(f" {text}" if spaced else text)) for text in must]
+    later = {text: f" {text}" if spaced and re.match(LETTER, text) else text for text in must}
+    phrases = [Phrase(text, tokenizer.encode(text), tokenizer.encode(later[text])) for text in must]
     for phrase in phrases:
         if UNK in phrase.later:
             raise UserError(f"{phrase.text!r} cannot be demanded: it is not in the target's vocabulary")
-    return Words(phrases, forbid, tokenizer.decode, bounded=spaced or whole, whole=whole)
+    found = Words(phrases, forbid, tokenizer.decode, bounded=spaced or whole, whole=whole)
+    for text in (*must, normalise(prefix)):
+        if broken := found.broken(text):
+            raise UserError(f"{text!r} must come, but {broken[0]!r} in it is forbidden: one of them has to go")
+    return found
 
 
 def unmet(demands: Words, text: str) -> list[str]:

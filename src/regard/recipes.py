@@ -22,13 +22,14 @@ from regard.online import check_online
 from regard.preparing import open_splits, pick_device, prepare
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
+from regard.result import Result
 from regard.run import Parts, Run
 from regard.scoring import Report, bleu, report
 from regard.scoring.latency import average_lagging, delays, laal
 from regard.scoring.significance import Comparison, paired_bootstrap
 from regard.text.vocabulary import normalise
 from regard.training.parallel import World
-from regard.translator import Result, Translator, load
+from regard.translator import Translator, load
 
 CHANGEABLE = {f"train.{n}" for n in ("steps", "epochs", "minutes", "patience", "log_every", "keep", "average", "tensorboard")}
 """What a resumed run may change; anything else would make it another run."""

@@ -3,8 +3,8 @@
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,26 +19,18 @@ from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import Seq2Seq
-from regard.models.ensemble import ensemble
+from regard.models.ensemble import Decoders, ensemble
 from regard.models.fixed import fits, reserve
 from regard.nn import watch
 from regard.nn.kernels import cpu_has_bf16
 from regard.nn.layers import read_only
 from regard.online import Online
-from regard.pictures.page import write_page
+from regard.result import Alternative, AttentionRecord, Option, Result, joined
 from regard.run import Parts, Run
 from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Words, decode
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST, PAD, UNK, normalise
-from regard.trust import cut, free, overlooked
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """Another hypothesis of the search."""
-
-    text: str
-    score: float
+from regard.trust import cut, free
 
 
 @dataclass(frozen=True)
@@ -51,85 +43,6 @@ class Sampling:
     seed: int = 0
     risk: int = 0
     """Draw so many, and give the one that agrees best with the others (minimum Bayes risk). 0: give what was drawn."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """A token that could stand at a position, how likely it is there, and the answer it leads to."""
-
-    token: str
-    probability: float
-    text: str
-
-
-@dataclass(frozen=True)
-class AttentionRecord:
-    """Weights of every layer and head for one answer; cross (L, H, T, S), encoder (L, H, S, S), decoder (L, H, T, T).
-
-    Row t belongs to the step that wrote target token t. An RNN has cross only, a model without attention nothing.
-    """
-
-    source: list[str]
-    target: list[str]
-    blocks: dict[str, npt.NDArray[np.float32]]
-
-
-@dataclass(frozen=True)
-class Result:
-    """An answer, with what there is to know about it."""
-
-    source: str
-    text: str
-    tokens: list[str]
-    score: float
-    logprobs: list[float]
-    alternatives: list[Alternative] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list, repr=False)
-    translator: "Translator | None" = field(default=None, repr=False, compare=False)
-    parts: list["Result"] = field(default_factory=list, repr=False)
-    """Of a text that was split."""
-    no_repeat: int = field(default=0, repr=False)
-    """With which it was decoded again, to break a loop."""
-
-    def __str__(self) -> str:
-        return self.text
-
-    @cached_property
-    def attention(self) -> AttentionRecord:
-        """Computed when first asked for, by reading the answer once more with eyes open."""
-        assert self.translator is not None
-        if self.parts:
-            raise UserError(f"split into {len(self.parts)} parts: each has its own attention, such as result.parts[0].attention")
-        return self.translator.look(self.source, self.ids)
-
-    @cached_property
-    def looked_at(self) -> npt.NDArray[np.float32]:
-        """Attention that each source token but <eos> got over all steps: last layer, mean of heads. Empty without attention."""
-        if self.parts:
-            return np.concatenate([part.looked_at for part in self.parts])
-        cross = self.attention.blocks.get("cross", np.zeros((1, 1, 1, 1), np.float32))
-        return np.asarray(cross[-1].mean(0).sum(0)[:-1])
-
-    @property
-    def coverage(self) -> float | None:
-        """The share of the source that was looked at, 0 to 1: the mean over its tokens, each at most 1."""
-        return float(self.looked_at.clip(max=1).mean()) if len(self.looked_at) else None
-
-    @property
-    def overlooked(self) -> list[str]:
-        """Source words that got hardly any attention."""
-        if self.parts or not len(self.looked_at) or self.translator is None:
-            return [word for part in self.parts for word in part.overlooked]
-        spans = [(piece.start, piece.end) for piece in self.translator.source.pieces(self.source)]
-        return overlooked(normalise(self.source), spans, self.looked_at)
-
-    def write_page(self, path: Path) -> Path:
-        """One HTML file that shows the attention; of a split text, that of its first part."""
-        if self.parts:
-            return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
-        seen = self.attention
-        return write_page(path, seen.source, seen.target, seen.blocks, text_in=self.source, text_out=self.text)
 
 
 class Translator:
@@ -167,8 +80,8 @@ class Translator:
         *,
         n_best: int = 1,
         prefix: str = "",
-        must: Sequence[str] = (),
-        forbid: Sequence[str] = (),
+        must: str | Sequence[str] = (),
+        forbid: str | Sequence[str] = (),
         sampling: Sampling | None = None,
         window: int = 1024,
     ) -> Iterator[Result]:
@@ -180,15 +93,17 @@ class Translator:
         stream = iter(texts)
         if sampling and (must or forbid):
             raise UserError("words are demanded and forbidden in a search, not in samples")
-        demands = words(self.target, must, forbid) if must or forbid else None
+        demands = words(self.target, must, forbid, prefix) if must or forbid else None
         search = self._search(n_best, sampling, demands)
         forced = self.target.encode(prefix) if prefix else []
+        if UNK in forced:
+            raise UserError(f"no answer can begin with {prefix!r}: it is not in the target's vocabulary")
         while chunk := list(islice(stream, window)):
             rows = [self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, self.source.encode_batch(chunk))]
             results = self._answers([part for row in rows for part, _ in row], n_best, forced, search, sampling)
             for text, row in zip(chunk, rows):
                 found = list(islice(results, len(row)))
-                yield found[0] if len(row) == 1 else _joined(text, found, [gap for _, gap in row])
+                yield found[0] if len(row) == 1 else joined(text, found, [gap for _, gap in row])
 
     def _cut(self, text: str, length: int, whole: bool) -> list[tuple[str, str]]:
         """The text whole, or in parts with the gaps behind them where it is longer than anything in training."""
@@ -204,16 +119,29 @@ class Translator:
         for text, job in zip(texts, jobs):
             job.seed = zlib.crc32(f"{sampling.seed if sampling else 0} {text}".encode(errors="replace"))  # in any company
         self._run(jobs, search)
-        if isinstance(search, Lexical):
-            again = [job for job in jobs if job.found and unmet(search.words, self.target.decode(job.found[0].tokens))]
-            self._run(again, replace(search, early=True))
+        if isinstance(search, Lexical) and search.words.must:
+            self._try_again(jobs, search)
+        for text, job in zip(texts, jobs):
+            job.found = self._ranked(text, job.found, sampling)
         may = not self.search.no_repeat and type(search) in (Greedy, Beam)  # else it would not be what was drawn, or demanded
         notes = free(jobs, lambda some, size: self._run(some, search, size), self.target.decode, may)
         for text, job in zip(texts, jobs):
-            result = self._result(text, list(job.source), self._ranked(text, job.found, sampling)[:n])
             note, no_repeat = notes.get(job, ("", 0))
+            found = self._ranked(text, job.found, None) if no_repeat else job.found
+            result = self._result(text, list(job.source), found[:n])
             demanded = unmet(search.words, result.text) if isinstance(search, Lexical) and job.found else []
             yield replace(result, warnings=[*result.warnings, *filter(None, [note]), *demanded], no_repeat=no_repeat)
+
+    def _try_again(self, jobs: Sequence[Job], search: Lexical) -> None:
+        """Where something demanded is missing: what must come first. The better of both answers stays."""
+
+        def lacks(job: Job) -> int:
+            return len(unmet(search.words, self.target.decode(job.found[0].tokens))) if job.found else sys.maxsize
+
+        before = {job: (lacks(job), job.found) for job in jobs if job.found and lacks(job)}
+        self._run(list(before), replace(search, early=True))
+        for job, (lacked, found) in before.items():
+            job.found = job.found if lacks(job) < lacked else found
 
     def _run(self, jobs: Sequence[Job], search: Search, no_repeat: int = 0) -> None:
         """Fill what each has found; an empty source gets none, nor one that memory may not hold."""
@@ -221,6 +149,7 @@ class Translator:
         demanded = sum(len(phrase.later) for phrase in search.words.must) if isinstance(search, Lexical) else 0
         for job in jobs:
             job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + demanded
+            job.limit = max(job.limit, len(job.prefix) + 1)
             job.age, job.led, job.ended, job.found = 0, False, [], []
         rules = Rules(Constraints(no_repeat=no_repeat or c.no_repeat), c.minimum, self.suppress, self.device)
         waiting = sorted((job for job in jobs if 1 < len(job.source) <= self.most), key=lambda job: -len(job.source))
@@ -233,7 +162,14 @@ class Translator:
             return least_risk(found, [self.target.decode(one.tokens) for one in found])
         if not self.search.coverage or not found:
             return found
-        return covered(found, lambda one: self.look(text, one.tokens).blocks["cross"][-1].mean(0), self.search.coverage)
+
+        def weights(one: Hypothesis) -> npt.NDArray[np.float32]:
+            blocks = self.look(text, one.tokens).blocks
+            if "cross" not in blocks:
+                raise UserError("search.coverage needs a model that looks at its source; this one has no attention")
+            return np.asarray(blocks["cross"][-1].mean(0))
+
+        return covered(found, weights, self.search.coverage)
 
     def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
         """The `n` likeliest tokens that could stand at this position (from 0) of an answer, and where each would lead."""
@@ -245,7 +181,8 @@ class Translator:
         made = collate([(source, [BOS, *before, EOS])]).to(self.device)
         with torch.inference_mode():
             logits = self.model(made.source, made.source_lengths, made.target_in)[0, -1].float()
-            likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(n, len(logits)))
+            allowed = int((~self.suppress).sum())
+            likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(n, allowed))
             jobs = [Job(source, prefix=[*before, id] if id != EOS else before) for id in likely.indices.tolist()]
             self._run([job for job in jobs if len(job.prefix) > position], self._search(1, None), result.no_repeat)
         shown = self.target.token_texts(likely.indices.tolist())
@@ -305,6 +242,8 @@ class Translator:
     @torch.inference_mode()
     def look(self, text: str, target: Sequence[int]) -> AttentionRecord:
         """The attention with which this model writes `target` for `text`."""
+        if isinstance(self.model.decoder, Decoders):
+            raise UserError("several models look in several ways: load one of them alone to see its attention or coverage")
         source = [*self.source.encode(text), EOS]
         made = collate([(source, [BOS, *target, EOS])]).to(self.device)
         with watch(self.model) as record:
@@ -322,21 +261,6 @@ class Translator:
         """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
         rules = Rules(Constraints(no_repeat=self.search.no_repeat), self.search.minimum, self.suppress, self.device)
         return Online(self.model, self.source, self.target, self.search, rules, wait)
-
-
-def _joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
-    """The answer of a split text. A score is the mean of the parts' scores, weighted by the lengths of their answers."""
-    lengths, most = [len(part.logprobs) for part in parts], max(1 + len(part.alternatives) for part in parts)
-    ranked = [[Alternative(p.text, p.score), *p.alternatives] if p.logprobs else [Alternative("", 0.0)] * most for p in parts]
-    ranks = list(zip(*ranked))  # as many as of the part with the fewest
-    texts = ["".join(one.text + gap for one, gap in zip(rank, gaps)) for rank in ranks]
-    scores = [sum(one.score * n for one, n in zip(rank, lengths)) / max(1, sum(lengths)) for rank in ranks]
-    best, *others = map(Alternative, texts, scores)
-    notes = [f"part {i}: {warning}" for i, part in enumerate(parts, 1) for warning in part.warnings]
-    notes[5:] = [f"{len(notes) - 5:,} more about its parts"] if len(notes) > 5 else []
-    warnings = [f"longer than anything in training: split into {len(parts)} parts (an attention page shows the first)", *notes]
-    tokens, logprobs, ids = ([x for part in parts for x in getattr(part, name)] for name in ("tokens", "logprobs", "ids"))
-    return Result(text, best.text, tokens, best.score, logprobs, others, warnings, ids, parts[0].translator, parts)
 
 
 def load(

@@ -5,8 +5,9 @@ import os
 import select
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -30,7 +31,7 @@ def translate(
     top_k: Annotated[int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Of --sample: from the likeliest tokens that hold this share.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
-    risk: Annotated[int, typer.Option(help="Draw so many samples, give the one most like the others (minimum Bayes risk).")] = 0,
+    risk: Annotated[int, typer.Option(min=0, help="Draw so many, give the one most like the others (minimum Bayes risk).")] = 0,
     prefix: Annotated[str, typer.Option(help="The answer begins with this.")] = "",
     must: Annotated[list[str] | None, typer.Option(help="A word or phrase that the answer holds; may be given again.")] = None,
     forbid: Annotated[list[str] | None, typer.Option(help="A word or phrase that it does not hold; may be given again.")] = None,
@@ -55,15 +56,18 @@ def translate(
         return
     translator = regard.load(run, *ensemble or [], beam=beam, **chosen)
     if at is not None:
+        if not text or input or must or forbid or sample or risk or as_json or output:
+            raise UserError("--at shows a table for texts given as arguments; of the other options it knows --prefix and --nbest")
         for result in translator.translate(text or [], prefix=prefix):
             rows = ((one.token, f"{one.probability:.2%}", one.text) for one in translator.options(result, at, max(nbest, 5)))
             table([f"token {at}", "probability", "the answer then"], rows)
         return
     sampling = Sampling(temperature, top_k, top_p, seed, risk) if sample or risk else None
     wishes = {"n_best": nbest, "prefix": prefix, "must": must or [], "forbid": forbid or [], "sampling": sampling}
-    warned = 0
-    with reader_may_leave(), output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as sink:
-        for result in _answers(translator, [list(map(os.fsencode, text))] if text else _bursts(input), sink, wishes, coverage):
+    results = _answers(translator, [list(map(os.fsencode, text))] if text else _bursts(input), wishes, coverage)
+    first, warned = list(islice(results, 1)), 0  # a mistake shows before anything is written
+    with reader_may_leave(), _opened(output) as sink:
+        for result, last in chain(first, results):
             print(_line(result, as_json, nbest, coverage), file=sink)
             for warning in [] if as_json or warned >= 5 else result.warnings:
                 print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
@@ -71,6 +75,8 @@ def translate(
             if attention is not None:
                 result.write_page(attention)
                 attention = None
+            if last:
+                sink.flush()
     if warned > 5 and not as_json:
         print(f"warning: {warned - 5:,} more texts like these; --json tells each", file=sys.stderr)
 
@@ -83,23 +89,29 @@ def _follow(live: Any, text: list[str] | None) -> None:
         follow(live, ["\n".join(text).encode()] if text else iter(lambda: os.read(0, 1 << 16), b""))
 
 
+def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
+    try:
+        return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written ({error.strerror})") from error
+
+
 def _answers(
-    translator: Any, bursts: Iterable[list[bytes]], sink: TextIO, wishes: dict[str, Any], coverage: bool
-) -> Iterator[Any]:
-    """The result of each line, with what is wrong with the line itself; what is written is sent on after every burst."""
+    translator: Any, bursts: Iterable[list[bytes]], wishes: dict[str, Any], coverage: bool
+) -> Iterator[tuple[Any, bool]]:
+    """The result of each line, with what is wrong with the line itself, and whether it is the last of its burst."""
     from regard.trust import HARDLY
 
     number = 0
     for burst in bursts:
         lines = [line.decode("utf-8", "replace").rstrip("\r") for line in burst]
-        for raw, result in zip(burst, translator.translate(lines, **wishes)):
+        for place, (raw, result) in enumerate(zip(burst, translator.translate(lines, **wishes)), 1):
             number += 1
             if result.source.count("\ufffd") > raw.count("\ufffd".encode()):
                 result.warnings.insert(0, f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD")
             if coverage and result.overlooked:
                 result.warnings.append(f"hardly looked at (attention under {HARDLY}): {' '.join(result.overlooked[:5])}")
-            yield result
-        sink.flush()
+            yield result, place == len(burst)
 
 
 def _search_settings(words: list[str] | None) -> dict[str, Any]:
@@ -118,7 +130,7 @@ def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
 
 def _bursts(path: Path | None) -> Iterator[list[bytes]]:
     """Lines as they come: up to 512 together, but none waits more than 20 ms for the next."""
-    if path is not None and not path.is_file():
+    if path is not None and (path.is_dir() or not path.exists()):
         raise UserError(f"{path}: no such file")
     with path.open("rb", buffering=0) if path else open(0, "rb", buffering=0, closefd=False) as stream:
         rest, block = b"", b"\n"

@@ -60,7 +60,9 @@ class FeedForward(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_cuda and x.dim() == 2 and self.activation is F.relu and not torch.is_grad_enabled():  # one kernel, not two
+        if (
+            x.is_cuda and x.dim() == 2 and self.activation is F.relu and not (self.training or torch.is_grad_enabled())
+        ):  # one kernel, not two
             return self.outer(torch._addmm_activation(self.inner.bias, x, self.inner.weight.t()))
         x = self.inner(x)
         if self.gated:
@@ -94,8 +96,8 @@ FEW = 8
 class ReadOnly(nn.Module):
     """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up to twice as fast there.
 
-    kind: of its weights. What goes in and comes out stays what it was: only the matrices are rounded. Where this CPU multiplies
-    bfloat16 slower than float32, products with more rows take the same rounded weights as float32.
+    kind: of its weights, and what goes in and comes out is rounded to it. Where this CPU multiplies bfloat16 slower than
+    float32, products with more rows take the same rounded numbers as float32.
     """
 
     def __init__(self, layer: nn.Linear, kind: torch.dtype = torch.float32) -> None:
@@ -108,10 +110,9 @@ class ReadOnly(nn.Module):
         self.wide = None if kind == torch.float32 or bf16_pays() else ReadOnly(_rounded(layer, kind))
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.numel() // x.shape[-1]
+        rows, given = x.numel() // x.shape[-1], x.to(self.weight.dtype)
         if self.wide is not None and rows > FEW:
-            return self.wide(x)
-        given = x.to(self.weight.dtype)
+            return self.wide(given.float()).to(given.dtype).to(x.dtype)
         plain = rows > 64 or (rows == 1 and given.dtype == torch.float32) or not torch.backends.mkldnn.is_available()
         if plain or torch.is_grad_enabled():
             return F.linear(given, self.weight, self.bias).to(x.dtype)

@@ -15,6 +15,9 @@ from regard.search.engine import Paths
 from regard.search.hypothesis import Job
 from regard.text.vocabulary import EOS
 
+LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
+"""Of a script that puts spaces between words, unlike Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+
 
 class Phrase(NamedTuple):
     """A word or several, and the tokens that write it: at the beginning of an answer, and later."""
@@ -41,8 +44,8 @@ class Words:
         return {text: self._shape(text) for text in (*(phrase.text for phrase in self.must), *self.forbid)}
 
     def _shape(self, text: str) -> re.Pattern[str]:
-        before = r"(?<!\w)" if self.bounded and re.match(r"\w", text) else ""
-        after = r"(?!\w)" if self.bounded and re.search(r"\w\Z", text) else ""
+        before = rf"(?<!{LETTER})" if self.bounded and re.match(LETTER, text) else ""
+        after = rf"(?!{LETTER})" if self.bounded and re.search(rf"{LETTER}\Z", text) else ""
         return re.compile(before + re.escape(text) + after)
 
     def missing(self, text: str) -> list[Phrase]:
@@ -50,7 +53,7 @@ class Words:
 
     def broken(self, text: str, *, ended: bool = True) -> list[str]:
         """The forbidden phrases that stand in the text. While it goes on, what stands at its end may still grow into another."""
-        grows = self.bounded and not self.whole and not ended and re.match(r"\w", text[-1:])
+        grows = self.bounded and not self.whole and not ended and re.match(LETTER, text[-1:])
         places = ((phrase, found.end()) for phrase in self.forbid for found in self._shapes[phrase].finditer(text))
         return [phrase for phrase, end in places if not (grows and end == len(text))]
 
@@ -71,6 +74,9 @@ class Lexical(Beam):
     words: Words = field(default_factory=lambda: Words((), (), lambda ids: ""))
     early: bool = False
     """What must come comes first."""
+
+    def enough(self, job: Job) -> bool:
+        return len(job.ended) >= self.most  # the first candidate is not always the best
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         logprobs = logits.log_softmax(-1).view(*live.scores.shape, -1)
@@ -99,7 +105,8 @@ class Lexical(Beam):
         words, left = self.words, job.limit - job.age - 1
         missing = words.missing(words.read(past))
         starts = {ids[met] for phrase in missing for ids, met in [_progress(phrase, past)]}
-        wanted = [] if self.early and missing else logprobs.argsort(descending=True, stable=True).tolist()
+        first = self.early and missing and job.age >= len(job.prefix)
+        wanted = [] if first else logprobs.topk(min(32 * self.width, len(logprobs))).indices.tolist()
         fits = (one for id in wanted if id not in starts if (one := self._fit(past, slot, id, score, logprobs, left)))
         yield from islice(fits, 2 * self.width)
         for id in sorted(starts):

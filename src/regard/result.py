@@ -1,0 +1,118 @@
+"""An answer, with what there is to know about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.errors import UserError
+from regard.pictures.page import write_page
+from regard.text.vocabulary import normalise
+from regard.trust import overlooked
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another hypothesis of the search."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Option:
+    """A token that could stand at a position, how likely it is there, and the answer it leads to."""
+
+    token: str
+    probability: float
+    text: str
+
+
+@dataclass(frozen=True)
+class AttentionRecord:
+    """Weights of every layer and head for one answer; cross (L, H, T, S), encoder (L, H, S, S), decoder (L, H, T, T).
+
+    Row t belongs to the step that wrote target token t. An RNN has cross only, a model without attention nothing.
+    """
+
+    source: list[str]
+    target: list[str]
+    blocks: dict[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """An answer, with what there is to know about it."""
+
+    source: str
+    text: str
+    tokens: list[str]
+    score: float
+    logprobs: list[float]
+    alternatives: list[Alternative] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list, repr=False)
+    translator: Any = field(default=None, repr=False, compare=False)
+    parts: list[Result] = field(default_factory=list, repr=False)
+    """Of a text that was split."""
+    no_repeat: int = field(default=0, repr=False)
+    """With which it was decoded again, to break a loop."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    @cached_property
+    def attention(self) -> AttentionRecord:
+        """Computed when first asked for, by reading the answer once more with eyes open."""
+        assert self.translator is not None
+        if self.parts:
+            raise UserError(f"split into {len(self.parts)} parts: each has its own attention, such as result.parts[0].attention")
+        return self.translator.look(self.source, self.ids)
+
+    @cached_property
+    def looked_at(self) -> npt.NDArray[np.float32]:
+        """Attention that each source token but <eos> got over all steps: last layer, mean of heads. Empty without attention."""
+        if self.parts:
+            return np.concatenate([part.looked_at for part in self.parts])
+        cross = self.attention.blocks.get("cross", np.zeros((1, 1, 1, 1), np.float32))
+        return np.asarray(cross[-1].mean(0).sum(0)[:-1])
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the source that was looked at, 0 to 1: the mean over its tokens, each at most 1."""
+        return float(self.looked_at.clip(max=1).mean()) if len(self.looked_at) else None
+
+    @property
+    def overlooked(self) -> list[str]:
+        """Source words that got hardly any attention."""
+        if self.parts or not len(self.looked_at) or self.translator is None:
+            return [word for part in self.parts for word in part.overlooked]
+        spans = [(piece.start, piece.end) for piece in self.translator.source.pieces(self.source)]
+        return overlooked(normalise(self.source), spans, self.looked_at)
+
+    def write_page(self, path: Path) -> Path:
+        """One HTML file that shows the attention; of a split text, that of its first part."""
+        if self.parts:
+            return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
+        seen = self.attention
+        return write_page(path, seen.source, seen.target, seen.blocks, text_in=self.source, text_out=self.text)
+
+
+def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
+    """The answer of a split text. A score is the mean of the parts' scores, weighted by the lengths of their answers."""
+    lengths, most = [len(part.logprobs) for part in parts], max(1 + len(part.alternatives) for part in parts)
+    ranked = [[Alternative(p.text, p.score), *p.alternatives] if p.logprobs else [Alternative("", 0.0)] * most for p in parts]
+    ranks = list(zip(*ranked))  # as many as of the part with the fewest
+    texts = ["".join(one.text + gap for one, gap in zip(rank, gaps)) for rank in ranks]
+    scores = [sum(one.score * n for one, n in zip(rank, lengths)) / max(1, sum(lengths)) for rank in ranks]
+    best, *others = map(Alternative, texts, scores)
+    notes = [f"part {i}: {warning}" for i, part in enumerate(parts, 1) for warning in part.warnings]
+    notes[5:] = [f"{len(notes) - 5:,} more about its parts"] if len(notes) > 5 else []
+    warnings = [f"longer than anything in training: split into {len(parts)} parts (an attention page shows the first)", *notes]
+    tokens, logprobs, ids = ([x for part in parts for x in getattr(part, name)] for name in ("tokens", "logprobs", "ids"))
+    return Result(text, best.text, tokens, best.score, logprobs, others, warnings, ids, parts[0].translator, parts)
