@@ -96,8 +96,8 @@ FEW = 8
 class ReadOnly(nn.Module):
     """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up to twice as fast there.
 
-    kind: of its weights, and what goes in and comes out is rounded to it. Where this CPU multiplies bfloat16 slower than
-    float32, products with more rows take the same rounded numbers as float32.
+    kind: of its weights, and in a product with few rows of what goes in and comes out. Where this CPU multiplies bfloat16 slower
+    than float32, products with more rows take the rounded weights as float32; so in bfloat16 a number may depend on its company.
     """
 
     def __init__(self, layer: nn.Linear, kind: torch.dtype = torch.float32) -> None:
@@ -110,9 +110,10 @@ class ReadOnly(nn.Module):
         self.wide = None if kind == torch.float32 or bf16_pays() else ReadOnly(_rounded(layer, kind))
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, given = x.numel() // x.shape[-1], x.to(self.weight.dtype)
+        rows = x.numel() // x.shape[-1]
         if self.wide is not None and rows > FEW:
-            return self.wide(given.float()).to(given.dtype).to(x.dtype)
+            return self.wide(x)
+        given = x.to(self.weight.dtype)
         plain = rows > 64 or (rows == 1 and given.dtype == torch.float32) or not torch.backends.mkldnn.is_available()
         if plain or torch.is_grad_enabled():
             return F.linear(given, self.weight, self.bias).to(x.dtype)
@@ -130,17 +131,15 @@ def _rounded(layer: nn.Linear, kind: torch.dtype) -> nn.Linear:
 
 @cache
 def bf16_pays() -> bool:
-    """Whether this CPU multiplies 64 rows faster in bfloat16 than in float32: the best of five each."""
-
-    def fastest(kind: torch.dtype) -> float:
-        x, w, times = torch.ones(64, 1024, dtype=kind), torch.ones(1024, 1024, dtype=kind), []
-        for _ in range(5):
+    """Whether this CPU multiplies 256 rows faster in bfloat16 than in float32: the best of five each, in turn."""
+    sides = [torch.ones(256, 1024, dtype=kind) for kind in (torch.bfloat16, torch.float32)]
+    squares, times = [torch.ones(1024, 1024, dtype=x.dtype) for x in sides], [[math.inf], [math.inf]]
+    for turn in range(6):
+        for x, square, taken in zip(sides, squares, times):
             began = time.perf_counter()
-            F.linear(x, w)
-            times.append(time.perf_counter() - began)
-        return min(times)
-
-    return fastest(torch.bfloat16) < fastest(torch.float32)
+            F.linear(x, square)
+            taken += [time.perf_counter() - began] if turn else []
+    return min(times[0]) < min(times[1])
 
 
 def read_only(model: nn.Module, kind: torch.dtype = torch.float32) -> None:
