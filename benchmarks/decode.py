@@ -86,6 +86,7 @@ def main() -> None:
         rows = sources(count)
         sides = {"torch.nn.Transformer": partial(theirs, plain, rows, width), "regard": partial(ours, model, rows, width)}
         same = statistics.mean(a == b for a, b in zip(*(side() for side in sides.values())))
+        assert same == 1 or given.bf16, f"{name}: other answers than torch.nn.Transformer's"
         times: dict[str, list[float]] = {who: [] for who in sides}
         for _ in range(given.rounds):
             for who, side in sides.items():

@@ -200,7 +200,7 @@ class Captured:
 
 
 def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), a tie to the lower id.
+    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V); equals at the end may come in any choice.
 
     They are sought among the `count` parts of the row that have the largest maxima: one pass over all, then little.
     """
