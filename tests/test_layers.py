@@ -31,12 +31,12 @@ FLOORS = [
     {"storage"},
     {"models"},
     {"nn", "data"},
-    {"text", "presets", "reporter"},
+    {"text", "presets", "reporter", "record"},
     {"config"},
     {"errors"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-WITHOUT_TORCH = ("cli", "text", "scoring", "pictures", "config", "errors", "storage", "presets", "reporter")
+WITHOUT_TORCH = ("cli", "text", "scoring", "pictures", "config", "errors", "storage", "presets", "reporter", "record")
 
 
 def name_of(path: Path) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from regard.errors import UserError
 from regard.pictures.page import write_page
+from regard.record import AttentionRecord
 from regard.text.vocabulary import normalise
 from regard.trust import overlooked
 
@@ -31,18 +32,6 @@ class Option:
     token: str
     probability: float
     text: str
-
-
-@dataclass(frozen=True)
-class AttentionRecord:
-    """Weights of every layer and head for one answer; cross (L, H, T, S), encoder (L, H, S, S), decoder (L, H, T, T).
-
-    Row t belongs to the step that wrote target token t. An RNN has cross only, a model without attention nothing.
-    """
-
-    source: list[str]
-    target: list[str]
-    blocks: dict[str, npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -99,8 +88,7 @@ class Result:
         """One HTML file that shows the attention; of a split text, that of its first part."""
         if self.parts:
             return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
-        seen = self.attention
-        return write_page(path, seen.source, seen.target, seen.blocks, text_in=self.source, text_out=self.text)
+        return write_page(path, self.attention)
 
 
 def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:

@@ -25,11 +25,26 @@ from regard.nn import watch
 from regard.nn.kernels import cpu_has_bf16
 from regard.nn.layers import read_only
 from regard.online import Online
-from regard.result import Alternative, AttentionRecord, Option, Result, joined
+from regard.record import AttentionRecord, Node
+from regard.result import Alternative, Option, Result, joined
 from regard.run import Parts, Run
-from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Words, decode
+from regard.search import (
+    Beam,
+    Captured,
+    Constraints,
+    Greedy,
+    Hypothesis,
+    Job,
+    Lexical,
+    Rules,
+    Sample,
+    Search,
+    Traced,
+    Words,
+    decode,
+)
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, FIRST, PAD, UNK, normalise
+from regard.text.vocabulary import BOS, EOS, FIRST, PAD, SPECIALS, UNK, normalise
 from regard.trust import cut, free
 
 
@@ -189,6 +204,14 @@ class Translator:
         answers = [self.target.decode(job.found[0].tokens if job.found else before) for job in jobs]
         return [Option(*one) for one in zip(shown, likely.values.tolist(), answers)]
 
+    @torch.inference_mode()
+    def tree(self, text: str, width: int = 0) -> list[Node]:
+        """All that a beam of this width (0: the usual one) tries for a text: its best 2 × width candidates at each step."""
+        job = Job([*self.source.encode(text), EOS])
+        self._run([job], traced := Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty)))
+        made = traced.nodes(job.found)
+        return [Node(name, *one[1:]) for name, one in zip(self.target.token_texts(one[0] for one in made), made)]
+
     def _decode(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Iterator[Job]:
         """By graphs where there is a GPU and nothing is demanded that they do not know."""
         bare = not rules.demands.no_repeat and not any(job.prefix for job in jobs) and type(search) in (Greedy, Beam)
@@ -240,22 +263,35 @@ class Translator:
         return Result(text, answer.text, tokens, best.score, best.logprobs, others, warnings, best.tokens, self)
 
     @torch.inference_mode()
-    def look(self, text: str, target: Sequence[int]) -> AttentionRecord:
-        """The attention with which this model writes `target` for `text`."""
+    def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
+        """The attention with which this model writes `target` for `text`, and the likeliest tokens at each step."""
         if isinstance(self.model.decoder, Decoders):
             raise UserError("several models look in several ways: load one of them alone to see its attention or coverage")
-        source = [*self.source.encode(text), EOS]
-        made = collate([(source, [BOS, *target, EOS])]).to(self.device)
+        pieces, text = self.source.pieces(text), normalise(text)
+        made = collate([([*(piece.id for piece in pieces), EOS], [BOS, *target, EOS])]).to(self.device)
         with watch(self.model) as record:
-            self.model(made.source, made.source_lengths, made.target_in)
-        # An attention called once per step left a piece per step; together they are its rows.
-        weights = {name: torch.cat(calls, dim=2)[0] for name, calls in record.weights.items()}
+            logits = self.model(made.source, made.source_lengths, made.target_in)[0].float()
         blocks: dict[str, list[Tensor]] = {"cross": [], "encoder": [], "decoder": []}
-        for name, w in weights.items():
-            crossing = name.endswith("cross") or name == "decoder.attention"
-            blocks["cross" if crossing else name.split(".")[0]].append(w)
-        arrays = {name: torch.stack(w).float().cpu().numpy() for name, w in blocks.items() if w}
-        return AttentionRecord(self.source.token_texts(source), self.target.token_texts([*target, EOS]), arrays)
+        norms: dict[str, list[Tensor]] = {name: [] for name in blocks}
+        for name, calls in record.weights.items():
+            block = "cross" if name.endswith("cross") or name == "decoder.attention" else name.split(".")[0]
+            blocks[block].append(torch.cat(calls, dim=2)[0])  # an attention called once per step left a piece per step
+            norms[block].append(record.norms[name][0])
+        likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(candidates, self.target.size))
+        names = [self.target.token_texts(row) for row in likely.indices.tolist()]
+        written, ends = self.target.decode(target), len(text)
+        seen, lengths = ({k: torch.stack(w).float().cpu().numpy() for k, w in part.items() if w} for part in (blocks, norms))
+        return AttentionRecord(
+            source=[*(piece.text for piece in pieces), SPECIALS[EOS]],
+            target=self.target.token_texts([*target, EOS]),
+            blocks=seen,
+            norms=lengths,
+            text_in=text,
+            text_out=written,
+            source_spans=[*((piece.start, piece.end) for piece in pieces), (ends, ends)],
+            target_spans=[*self.target.spans(target), (len(written), len(written))],
+            candidates=[list(zip(*row)) for row in zip(names, likely.values.tolist())],
+        )
 
     def online(self, wait: float = 3) -> Online:
         """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""

@@ -11,6 +11,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.pictures.page import attention_page, write_page
+from regard.record import AttentionRecord
 
 SOURCE = ["</script><script>alert(1)</script>", "$x_1$", "😀", "مرحبا", "\t"]
 TARGET = ["<b>&amp;", "été", "</s>"]
@@ -23,6 +24,8 @@ def attention(*shape: int) -> np.ndarray:
 
 BLOCKS = {"cross": attention(2, 4, 3, 5), "encoder": attention(2, 4, 5, 5), "decoder": attention(1, 4, 3, 3)}
 
+RECORD = AttentionRecord(SOURCE, TARGET, BLOCKS, text_in="a", text_out="b")
+
 
 def island(page: str) -> Any:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
@@ -32,7 +35,7 @@ def island(page: str) -> Any:
 
 def test_hostile_tokens_stay_in_the_island() -> None:
     title = "<img src=x onerror=alert(2)> {{DATA}}"
-    page = attention_page(SOURCE, TARGET, BLOCKS, title=title, text_in="</script>", text_out="\u2028<!--")
+    page = attention_page(AttentionRecord(SOURCE, TARGET, BLOCKS, text_in="</script>", text_out="\u2028<!--"), title=title)
     assert page.count("<script") == page.count("</script>") == 2
     for raw in ("alert(1)</", "<img", "<b>&amp;", "😀", "مرحبا", "<!--"):
         assert raw not in page
@@ -45,26 +48,26 @@ def test_hostile_tokens_stay_in_the_island() -> None:
 
 
 def test_the_decoder_reads_what_was_written_one_step_before() -> None:
-    decoder = island(attention_page(SOURCE, TARGET, BLOCKS))["blocks"][2]
+    decoder = island(attention_page(RECORD))["blocks"][2]
     assert decoder["rows"] == TARGET
     assert decoder["columns"] == ["<bos>", *TARGET[:-1]]
     assert decoder["headings"] == ["output tokens, each while it is written", "tokens read so far, looked at"]
 
 
 def test_weights_survive_to_one_part_in_255() -> None:
-    for block in island(attention_page(SOURCE, TARGET, BLOCKS))["blocks"]:
+    for block in island(attention_page(RECORD))["blocks"]:
         weights = np.frombuffer(base64.b64decode(block["weights"]), np.uint8).reshape(block["shape"]) / 255
         np.testing.assert_allclose(weights, BLOCKS[block["name"]], atol=1 / 255)
 
 
 def test_weights_out_of_range_are_clipped() -> None:
     odd = np.array([np.nan, -1.0, 2.0]).reshape(1, 1, 1, 3)
-    (block,) = island(attention_page(list("abc"), ["x"], {"cross": odd}))["blocks"]
+    (block,) = island(attention_page(AttentionRecord(list("abc"), ["x"], {"cross": odd})))["blocks"]
     assert base64.b64decode(block["weights"]) == bytes([0, 0, 255])
 
 
 def test_the_page_needs_nothing_from_outside() -> None:
-    page = attention_page(SOURCE, TARGET, BLOCKS)
+    page = attention_page(RECORD)
     assert "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'" in page
     assert "http://" not in page
     assert "https://" not in page
@@ -74,25 +77,23 @@ def test_the_page_needs_nothing_from_outside() -> None:
 
 
 def test_write_page(tmp_path: Path) -> None:
-    place = write_page(tmp_path / "new" / "page.html", SOURCE, TARGET, BLOCKS, title="T", text_in="a", text_out="b")
-    assert place.read_text(encoding="utf-8") == attention_page(SOURCE, TARGET, BLOCKS, title="T", text_in="a", text_out="b")
+    place = write_page(tmp_path / "new" / "page.html", RECORD, title="T")
+    assert place.read_text(encoding="utf-8") == attention_page(RECORD, title="T")
     with pytest.raises(UserError, match=r"\.html"):
-        write_page(tmp_path / "page.png", SOURCE, TARGET, BLOCKS)
+        write_page(tmp_path / "page.png", RECORD)
 
 
 def test_mistakes_are_told_in_words() -> None:
-    with pytest.raises(UserError, match="cross, encoder, decoder"):
-        attention_page(SOURCE, TARGET, {})
-    with pytest.raises(UserError, match="'self'"):
-        attention_page(SOURCE, TARGET, {"self": BLOCKS["cross"]})
+    with pytest.raises(UserError, match="needs a model that has some"):
+        attention_page(AttentionRecord(SOURCE, TARGET, {}))
     with pytest.raises(UserError, match=r"expected \(layers, heads, 3, 5\)"):
-        attention_page(SOURCE, TARGET, {"cross": BLOCKS["encoder"]})
+        attention_page(AttentionRecord(SOURCE, TARGET, {"cross": BLOCKS["encoder"]}))
 
 
 @pytest.mark.browser
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
 def test_a_browser_shows_it(tmp_path: Path) -> None:
-    place = write_page(tmp_path / "page.html", SOURCE, TARGET, BLOCKS, text_in="<i>in</i>")
+    place = write_page(tmp_path / "page.html", AttentionRecord(SOURCE, TARGET, BLOCKS, text_in="<i>in</i>"))
     # What the keyboard does: reach the second output token.
     reach = "<script>document.getElementById('rows').children[1].focus()</script></body>"
     place.write_text(place.read_text(encoding="utf-8").replace("</body>", reach), encoding="utf-8")

@@ -31,15 +31,20 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Mask | None
 
 
 class Record:
-    """What was seen while watching: `weights[name]` holds one tensor (B, H, T, S) per call of the attention of that name."""
+    """What was seen while watching: `weights[name]` holds one tensor (B, H, T, S) per call of the attention of that name.
+
+    `norms[name]` (B, H, S), of its last call: how long the vector is that a place hands over if looked at with weight 1.
+    """
 
     def __init__(self, names: dict[int, str]) -> None:
         self.names = names
         self.weights: dict[str, list[Tensor]] = {}
+        self.norms: dict[str, Tensor] = {}
 
-    def add(self, module: nn.Module, weights: Tensor) -> None:
-        if id(module) in self.names:
-            self.weights.setdefault(self.names[id(module)], []).append(weights.detach())
+    def add(self, module: "Attention", weights: Tensor, value: Tensor) -> None:
+        if (name := self.names.get(id(module))) is not None:
+            self.weights.setdefault(name, []).append(weights.detach())
+            self.norms[name] = module.lengths(value.detach())
 
 
 _record: ContextVar[Record | None] = ContextVar("regard_record", default=None)
@@ -163,7 +168,7 @@ class Attention(nn.Module):
         assert self.score.scale is not None
         if record := _watching():
             q, memory = self.read(x, positions, layout)
-            record.add(self, self._weights(q, memory, mask, positions))
+            record.add(self, self._weights(q, memory, mask, positions), memory.value)
         whole = layout.spread(self.qkv(x))
         bias = None if mask.trivial else mask.bias(layout.length, layout.length, whole)
         found = pooled_own(whole, self.heads, bias, self.score.scale, self.dropout if self.training else 0.0)
@@ -216,15 +221,22 @@ class Attention(nn.Module):
         if self.fused:
             found = self._fast(q, memory, mask, positions)
             if record is not None:
-                record.add(self, self._weights(q, memory, mask, positions))
+                record.add(self, self._weights(q, memory, mask, positions), memory.value)
         else:
             weights = self._weights(q, memory, mask, positions)
             if record is not None:
-                record.add(self, weights)
+                record.add(self, weights, memory.value)
             found = self._pool(weights, memory, positions)
         found = found.transpose(1, 2).flatten(2)
         found = layout.pack(found) if layout else found
         return self.output(found) if self.projections else found
+
+    def lengths(self, value: Tensor) -> Tensor:
+        """(B, H, S): of what each head makes of a value (B, H, S, D) for the output (Kobayashi et al. 2020)."""
+        if self.projections:
+            by_head = self.output.weight.detach().unflatten(1, (self.heads, -1)).movedim(1, 0)  # (H, out, D)
+            value = value @ by_head.mT.to(value.dtype)
+        return value.float().norm(dim=-1)
 
     def _weights(self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor) -> Tensor:
         scores = self.score(q, memory.key)

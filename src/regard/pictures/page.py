@@ -4,7 +4,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -14,9 +14,9 @@ import numpy as np
 
 from regard.errors import UserError
 from regard.pictures import shown, sides
+from regard.record import AttentionRecord
 
 Tokens = Sequence[str]
-Blocks = Mapping[str, np.ndarray]  # weights by name: cross (L, H, T, S), encoder (L, H, S, S), decoder (L, H, T, T)
 # What each block is called, and its rows and columns.
 NAMES = {
     "cross": ("cross: output looks at input", "output tokens, each while it is written", "input tokens, looked at"),
@@ -25,13 +25,12 @@ NAMES = {
 }
 
 
-def attention_page(
-    source: Tokens, target: Tokens, blocks: Blocks, *, title: str = "Attention", text_in: str = "", text_out: str = ""
-) -> str:
+def attention_page(record: AttentionRecord, *, title: str = "Attention") -> str:
     """The page as text: of every token, where it looked and who looked at it, in each layer and head."""
-    if not blocks or set(blocks) - set(NAMES):
-        raise UserError(f"the page shows attention called {', '.join(NAMES)}, at least one of them; got {list(blocks)}")
-    data = {"in": text_in, "out": text_out, "blocks": [_block(name, w, source, target) for name, w in blocks.items()]}
+    if not record.blocks:
+        raise UserError("a page of attention needs a model that has some (model.attention is none)")
+    blocks = [_block(name, w, record.source, record.target) for name, w in record.blocks.items()]
+    data = {"in": record.text_in, "out": record.text_out, "blocks": blocks}
     # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
     island = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     filled = {"TITLE": html.escape(title), "DATA": island}
@@ -40,12 +39,12 @@ def attention_page(
     return re.sub(r"\{\{(TITLE|DATA)\}\}", lambda found: filled[found[1]], template)
 
 
-def write_page(path: str | PathLike[str], source: Tokens, target: Tokens, blocks: Blocks, **texts: str) -> Path:
-    """Write the page to `path` and say where it is; `texts` are title, text_in and text_out."""
+def write_page(path: str | PathLike[str], record: AttentionRecord, *, title: str = "Attention") -> Path:
+    """Write the page to `path` and say where it is."""
     place = Path(path)
     if place.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"cannot write a page to {place}: its name must end in .html")
-    page = attention_page(source, target, blocks, **texts)
+    page = attention_page(record, title=title)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(page, encoding="utf-8")
     return place

@@ -8,8 +8,9 @@ from regard.search.greedy import Greedy, greedy
 from regard.search.hypothesis import Hypothesis, Job, Selectable, Step
 from regard.search.lexical import Lexical, Phrase, Words
 from regard.search.sample import Sample, sample
+from regard.search.traced import Traced
 
 __all__ = [
     "Beam", "Captured", "Constraints", "Greedy", "Hypothesis", "Job", "Lexical", "Phrase", "Rules", "Sample", "Search",
-    "Selectable", "Step", "Words", "beam", "decode", "greedy", "sample",
+    "Selectable", "Step", "Traced", "Words", "beam", "decode", "greedy", "sample",
 ]  # fmt: skip

@@ -1,0 +1,130 @@
+"""What is seen of one answer: where the model looked, and what the search tried. Plain values, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.errors import UserError
+
+Weights = npt.NDArray[np.float32]
+Span = tuple[int, int]
+HOW = ("mean", "max", "rollout", "norm")
+
+
+class Node(NamedTuple):
+    """A token that the beam tried. `parent` is the number of the node before it in their list, -1 at the first step."""
+
+    token: str
+    parent: int
+    step: int
+    logprob: float
+    total: float
+    """The sum of the logprobs up to here."""
+    fate: str
+    """chosen: in the answer. kept: went on for some time. ended: a whole hypothesis, not the best. dropped: at once."""
+
+
+@dataclass(frozen=True)
+class AttentionRecord:
+    """Weights of every layer and head for one answer; cross (L, H, T, S), encoder (L, H, S, S), decoder (L, H, T, T).
+
+    Row t belongs to the step that wrote target token t. An RNN has cross only, a model without attention nothing. Layers and
+    heads count from 0, and from the end below 0.
+    """
+
+    source: list[str]
+    target: list[str]
+    blocks: dict[str, Weights]
+    norms: dict[str, Weights] = field(default_factory=dict, repr=False)
+    """How long the vector is that each token hands over where it is looked at with weight 1: (L, H, S)."""
+    text_in: str = ""
+    text_out: str = ""
+    source_spans: list[Span] = field(default_factory=list, repr=False)
+    """Of each token its first character in `text_in` (NFC), and the one after its last; <eos> has none."""
+    target_spans: list[Span] = field(default_factory=list, repr=False)
+    candidates: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
+    """At each step the likeliest tokens, with their probabilities."""
+
+    def matrix(self, block: str = "cross", how: str = "mean", *, layer: int | None = -1, head: int | None = None) -> Weights:
+        """One matrix (T, S). Of one head, or `how` heads become one: mean, max, norm or rollout.
+
+        layer=None: the same over all layers. norm: weights times the length of the vector looked at (Kobayashi et al. 2020), its
+        rows summing to one again, then the mean. rollout: what has flowed from which input up to the last layer, if a token
+        keeps half of itself at each attention (Abnar and Zuidema 2020); it has neither layer nor head.
+        """
+        if block not in self.blocks or how not in HOW:
+            raise UserError(f"there is {', '.join(self.blocks) or 'no attention'}, by {', '.join(HOW)}; not {block} by {how}")
+        if how == "rollout":
+            return self._rollout()[block]
+        weights = self.blocks[block]
+        if how == "norm":
+            if block not in self.norms:
+                raise UserError("a record of words knows no norms: ask the record of tokens")
+            weights = weights * self.norms[block][:, :, None]
+            weights = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-30)
+        try:
+            chosen = weights if layer is None else weights[layer, None]
+            chosen = chosen if head is None else chosen[:, head, None]
+        except IndexError:
+            layers, heads = weights.shape[:2]
+            raise UserError(
+                f"{block} attention has {layers} layers of {heads} heads, counted from 0: no layer {layer}, head {head}"
+            ) from None
+        return np.asarray((np.max if how == "max" else np.mean)(chosen, axis=(0, 1)))
+
+    def _rollout(self) -> dict[str, Weights]:
+        if "cross" in self.blocks and "encoder" not in self.blocks:  # an RNN's states are no mixture that attention made
+            return {"cross": self.blocks["cross"][-1].mean(0)}
+        encoder = self.blocks.get("encoder", np.zeros((0, 1, len(self.source), len(self.source)), np.float32))
+        source = np.eye(len(self.source), dtype=np.float32)
+        for layer in encoder.mean(1):
+            source = (source + layer @ source) / 2
+        target = np.eye(len(self.target), dtype=np.float32)
+        seen = np.zeros((len(self.target), len(self.source)), np.float32)
+        for own, cross in zip(self.blocks["decoder"].mean(1), self.blocks["cross"].mean(1)):
+            target, seen = (target + own @ target) / 2, (seen + own @ seen) / 2
+            target, seen = target / 2, (seen + cross @ source) / 2
+        whole = {"encoder": source, "cross": seen, "decoder": target}
+        return {name: m / np.maximum(m.sum(-1, keepdims=True), 1e-30) for name, m in whole.items() if name in self.blocks}
+
+    def words(self) -> AttentionRecord:
+        """The same for words. Where a word looks is the mean over its tokens; looks at it are the sum of those at its tokens."""
+        source, target = _Words.of(self.text_in, self.source_spans), _Words.of(self.text_out, self.target_spans)
+        read = np.concatenate(([0], target.number[:-1] + 1))  # the decoder's columns: <bos>, then what was written before
+        groups = {"cross": (target, source.number), "encoder": (source, source.number), "decoder": (target, read)}
+        blocks = {}
+        for name, weights in self.blocks.items():
+            rows, columns = groups[name]
+            summed = weights @ np.eye(columns.max() + 1, dtype=np.float32)[columns]
+            means = np.eye(len(rows.spans), dtype=np.float32)[rows.number].T
+            blocks[name] = (means / means.sum(-1, keepdims=True)) @ summed
+        names = [words.names(text) for words, text in ((source, self.text_in), (target, self.text_out))]
+        return AttentionRecord(names[0], names[1], blocks, {}, self.text_in, self.text_out, source.spans, target.spans)
+
+
+class _Words(NamedTuple):
+    number: npt.NDArray[np.int64]
+    """The word of each token."""
+    spans: list[Span]
+
+    @classmethod
+    def of(cls, text: str, spans: Sequence[Span]) -> _Words:
+        """A token belongs to the word its last character is in; white space between words and <eos> are words of their own."""
+        starts = [0 if i == 0 or (text[i].isspace() != text[i - 1].isspace()) else 1 for i in range(len(text))]
+        word = np.cumsum([1 - s for s in starts] or [0])
+        keys = [-1 if start == end == len(text) else int(word[max(end - 1, 0)]) for start, end in spans]
+        number, found = [], list[Span]()
+        for _, group in groupby(zip(keys, spans), key=lambda pair: pair[0]):
+            its = [span for _, span in group]
+            number += [len(found)] * len(its)
+            found.append((min(a for a, _ in its), max(b for _, b in its)))
+        return cls(np.asarray(number, np.int64), found)
+
+    def names(self, text: str) -> list[str]:
+        return [text[start:end].strip() or text[start:end] or "<eos>" for start, end in self.spans]
