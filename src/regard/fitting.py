@@ -109,7 +109,11 @@ def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked:
                 raise Failed(f"{problem}: the last checkpoint could not be saved; the one before it is whole") from failed
             reporter.warn(f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before it is whole")
 
-    with reporter.bar(trainer.steps, p.step) as bar:
+    def draw() -> str:
+        _draw(run)
+        return run._repr_html_()
+
+    with reporter.bar(trainer.steps, p.step, draw) as bar:
         while True:
             try:
                 trainer.fit(validate=validate, save=save, log=log, tick=tick, stop=lambda: bool(asked))
@@ -118,7 +122,12 @@ def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked:
                 _go_back(run, trainer, reporter)
     if board is not None:
         board.close()
-    if trainer.world.rank == 0 and any(record["kind"] in ("train", "dev") for record in run.records()):
+    if trainer.world.rank == 0:
+        _draw(run)
+
+
+def _draw(run: Run) -> None:
+    if any(record["kind"] in ("train", "dev") for record in run.records()):
         curves({run.path.name: run.records()}, run.path / "curves.png")
 
 

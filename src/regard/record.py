@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from regard.errors import UserError
 Weights = npt.NDArray[np.float32]
 Span = tuple[int, int]
 HOW = ("mean", "max", "rollout", "norm")
+WIDEST = 60
+"""Tokens, up to which a notebook shows a table."""
 
 
 class Node(NamedTuple):
@@ -40,7 +43,7 @@ class AttentionRecord:
 
     source: list[str]
     target: list[str]
-    blocks: dict[str, Weights]
+    blocks: dict[str, Weights] = field(repr=False)
     norms: dict[str, Weights] = field(default_factory=dict, repr=False)
     """How long the vector is that each token hands over where it is looked at with weight 1: (L, H, S)."""
     text_in: str = ""
@@ -50,6 +53,11 @@ class AttentionRecord:
     target_spans: list[Span] = field(default_factory=list, repr=False)
     candidates: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
     """At each step the likeliest tokens, with their probabilities."""
+
+    def sides(self, block: str) -> tuple[list[str], list[str]]:
+        """The tokens of a block's rows and columns. A decoder's row has read <bos> and the tokens before its own."""
+        read = ["<bos>", *self.target[:-1]]
+        return {"cross": (self.target, self.source), "encoder": (self.source, self.source), "decoder": (self.target, read)}[block]
 
     def matrix(self, block: str = "cross", how: str = "mean", *, layer: int | None = -1, head: int | None = None) -> Weights:
         """One matrix (T, S). Of one head, or `how` heads become one: mean, max, norm or rollout.
@@ -92,6 +100,27 @@ class AttentionRecord:
             target, seen = target / 2, (seen + cross @ source) / 2
         whole = {"encoder": source, "cross": seen, "decoder": target}
         return {name: m / np.maximum(m.sum(-1, keepdims=True), 1e-30) for name, m in whole.items() if name in self.blocks}
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the last layer's mean as a table; no script."""
+        if not self.blocks:
+            return "<p>This model has no attention.</p>"
+        block = next(iter(self.blocks))
+        down, across = self.sides(block)
+        if max(len(down), len(across)) > WIDEST:
+            size = f"{len(down)} × {len(across)} tokens are more than a cell can show"
+            return f"<p>Attention: {size}; <code>result.write_page('page.html')</code> writes a page.</p>"
+        named = "font-weight: normal; text-align: right; padding: 2px"
+        turned = f"writing-mode: vertical-rl; {named}"
+        rows = ["<td></td>" + "".join(f'<th scope="col" style="{turned}">{escape(token)}</th>' for token in across)]
+        for token, weights in zip(down, self.matrix(block)):
+            cells = (
+                f'<td title="{escape(f"{token} → {other}: {w:.2f}")}" style="background: rgba(0,114,178,{w:.3f})"></td>'
+                for other, w in zip(across, weights)
+            )
+            rows.append(f'<th scope="row" style="{named}">{escape(token)}</th>{"".join(cells)}')
+        what = f"<p>{block} attention, last layer, mean of heads: rows look at columns</p>"
+        return f'{what}<table style="border-collapse: collapse"><tr>{"</tr><tr>".join(rows)}</tr></table>'
 
     def words(self) -> AttentionRecord:
         """The same for words. Where a word looks is the mean over its tokens; looks at it are the sum of those at its tokens."""

@@ -1,10 +1,12 @@
-"""What a person sees while something long goes on: one bar on a terminal, plain lines in a log file, nothing if asked."""
+"""What a person sees while something long goes on: one bar on a terminal, plain lines in a log file, one picture that is
+drawn again in its place in a notebook, nothing if asked."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from html import escape
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,6 +18,9 @@ class Reporter:
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self.console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
         self.quiet = quiet
+        shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        kernel = stream is None and getattr(shell, "kernel", None) is not None
+        self.display: Any = sys.modules.get("IPython.display") if kernel else None
 
     def say(self, text: str) -> None:
         if not self.quiet:
@@ -25,10 +30,25 @@ class Reporter:
         self.console.print(f"warning: {text}", markup=False, style="yellow")
 
     @contextmanager
-    def bar(self, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
-        """A function to call with the steps done and a few figures."""
+    def bar(self, total: int, start: int = 0, picture: Callable[[], str] = str) -> Iterator[Callable[[int, str], None]]:
+        """A function to call with the steps done and a few figures. picture: HTML for a notebook."""
         if self.quiet:
             yield lambda done, note: None
+        elif self.display is not None:
+            handle, last, said = self.display.display(self.display.HTML(""), display_id=True), 0.0, (start, "")
+
+            def draw(done: int, note: str, *, often: float = 5) -> None:
+                nonlocal last, said
+                said = done, note
+                if time.monotonic() - last >= often:
+                    bar = f"<progress value={done} max={total}></progress> {done:,} of {total:,} {escape(note)}"
+                    handle.update(self.display.HTML(f"<p>{bar}</p>{picture()}"))
+                    last = time.monotonic()
+
+            try:
+                yield draw
+            finally:
+                draw(*said, often=0)
         elif self.console.is_terminal:
             note = TextColumn("{task.fields[note]}")
             with Progress(BarColumn(24), MofNCompleteColumn(), note, TimeRemainingColumn(), console=self.console) as progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,17 @@ class Result:
 
     def __str__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the answer, what to know about it, and its attention; no script."""
+        lines = [f"<p>{escape(self.source)} → <b>{escape(self.text)}</b> <small>score {self.score:.3f}</small></p>"]
+        lines += [f"<p>warning: {escape(warning)}</p>" for warning in self.warnings]
+        if self.parts or not self.ids or self.translator is None:
+            return "".join(lines)
+        try:
+            return "".join(lines) + self.attention._repr_html_()
+        except UserError as several:  # models
+            return "".join(lines) + f"<p>{escape(str(several))}</p>"
 
     @cached_property
     def attention(self) -> AttentionRecord:

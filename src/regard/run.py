@@ -1,11 +1,13 @@
 """A run is a folder: config, tokenizers, checkpoints, log. This file reads and writes it."""
 
+import base64
 import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from html import escape
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +36,17 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: what it is, its best on dev, its curve."""
+        model, made = self.config.model, self.path / "curves.png"
+        facts = f"{model.kind}, width {model.width}, on {self.config.data.path}"
+        found = [record for record in self.records() if record["kind"] == "dev"]
+        best = min(found, key=lambda record: record["loss"], default=None)
+        facts += f"; dev loss {best['loss']:.4f} at step {best['step']:,}" if best else "; not judged yet"
+        curve = base64.b64encode(made.read_bytes()).decode() if made.exists() else ""
+        picture = f'<img alt="learning curves" style="max-width: 100%" src="data:image/png;base64,{curve}">' if curve else ""
+        return f"<p><b>{escape(str(self.path))}</b>: {escape(facts)}</p>{picture}"
 
     @classmethod
     def create(cls, path: Path, config: Config, source: Tokenizer, target: Tokenizer, facts: dict[str, Any], aside: Path) -> Self:

@@ -112,7 +112,8 @@ def test_fast_paths_on_a_gpu(path, kind):
     found = []
     for way in ("plain", path):
         torch.manual_seed(0)
-        model = build_model(kind, 30, 30).to(cuda)
+        # Without biases: the gradient of a key's bias is zero but for rounding, and Adam makes steps of it.
+        model = build_model(replace(kind, bias=False), 30, 30).to(cuda)
         if way == "compiled":
             compile_blocks(model)
         c = TrainConfig(path=way, precision="fp32", warmup=0, schedule="constant")
