@@ -38,7 +38,6 @@ from regard.text.vocabulary import BOS, EOS, FIRST
 from regard.translator import Translator, load
 
 Matrix = npt.NDArray[np.floating[Any]]
-Example = Result | tuple[str, str]
 LIMIT = "Attention shows what a state was mixed from, not what the answer hangs on: a token can be looked at and not matter."
 
 
@@ -49,17 +48,14 @@ class Head(NamedTuple):
     layer: int
     head: int
     lost: float = 0.0
-    """Log-probability that a target token loses without it, in the mean; above 0: it helped."""
+    """Log-probability that target tokens lose without it, in the mean. Above 0: it helped."""
 
 
 class Reading(NamedTuple):
-    """What one layer would say at one target token: how likely the token of the answer is, and the likeliest ones."""
+    """What a layer would say at one target token: how likely the answer's token is, and the likeliest tokens."""
 
     probability: float
     likely: list[tuple[str, float]]
-
-
-# one answer
 
 
 @torch.inference_mode()
@@ -69,25 +65,22 @@ def occlusion(translator: Translator, result: Result, *, budget: int = 1 << 24) 
     Hidden: in its place the encoder reads the mean vector of the vocabulary, which says that there is a token, and not which.
     (<unk> would say as much only had training shown it.) budget: logits at a time.
     """
-    model, batch = translator.model, _one(translator, result)
+    model, (batch,) = translator.model, _batches(translator, [result])
     embedding: Any = model.encoder.embedding
     mean = embedding(torch.arange(FIRST, translator.source.size, device=translator.device)).mean(0)
     whole, lost = _logprobs(model, batch), []
     for some in torch.arange(batch.source_tokens).split(max(1, budget // (batch.tokens * translator.target.size))):
-
-        def hide(x: Tensor, some: Tensor = some) -> Tensor:
-            return x.index_put((torch.arange(len(some)), some), mean)
-
+        hide = partial(torch.index_put, indices=(torch.arange(len(some)), some), values=mean)
         lost.append(whole - _logprobs(model, batch, len(some), hide))
     return np.asarray(torch.cat(lost).T.cpu().numpy())
 
 
 def gradient_times_input(translator: Translator, result: Result) -> Matrix:
-    """(T, S): how fast the log-probability of each target token grows as each source token's vector is made longer.
+    """(T, S): how fast the log-probability of each target token grows as a source token's vector is made longer.
 
     That is its gradient times the vector, summed; in a linear model, what the token added. One way back for each target token.
     """
-    batch, read = _one(translator, result), list[Tensor]()
+    (batch,), read = _batches(translator, [result]), list[Tensor]()
 
     def keep(x: Tensor) -> Tensor:
         read.append(x.detach().requires_grad_())
@@ -105,10 +98,10 @@ def logit_lens(translator: Translator, result: Result, n: int = 3) -> list[list[
 
     The last norm and the output layer read the layer's state (nostalgebraist 2020). The last row is what the model does say.
     """
-    batch, decoder, rows = _one(translator, result), translator.model.decoder, []
+    (batch,), decoder = _batches(translator, [result]), translator.model.decoder
     if not isinstance(decoder, TransformerDecoder):
         raise UserError("the logit lens needs a Transformer: the layers of an RNN have no stream in common")
-    states: list[Tensor] = []
+    states, rows = list[Tensor](), []
     with ExitStack() as stack:
         for block in decoder.blocks:
             stack.enter_context(_hooked(block.register_forward_hook, lambda out: states.append(out[0])))
@@ -137,15 +130,11 @@ def _ranks(x: Matrix) -> npt.NDArray[np.float64]:
     return np.asarray((np.cumsum(count) - (count - 1) / 2)[place], np.float64)
 
 
-def _one(translator: Translator, result: Result) -> Batch:
-    if result.parts:
-        raise UserError(f"split into {len(result.parts)} parts: ask for the evidence of one, such as result.parts[0]")
-    return _batches(translator, [result])[0]
-
-
-def _batches(translator: Translator, examples: Iterable[Example], tokens: int = 4096) -> list[Batch]:
+def _batches(translator: Translator, examples: Sequence[Result | tuple[str, str]], tokens: int = 4096) -> list[Batch]:
     if isinstance(translator.model.decoder, Decoders):
         raise UserError("several models have several reasons: load one of them alone to see its evidence")
+    if parts := [one.parts for one in examples if isinstance(one, Result) and one.parts]:
+        raise UserError(f"split into {len(parts[0])} parts: ask for the evidence of one, such as result.parts[0]")
     both = [(one.source, one.ids) if isinstance(one, Result) else (one[0], translator.target.encode(one[1])) for one in examples]
     rows = sorted((([*translator.source.encode(s), EOS], [BOS, *t, EOS]) for s, t in both), key=lambda row: max(map(len, row)))
     made = []
@@ -156,16 +145,14 @@ def _batches(translator: Translator, examples: Iterable[Example], tokens: int = 
     return made
 
 
-def _logprobs(model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+def _logprobs(model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
     """(rows, T): of each target token, given those before it, in so many copies of one pair. change: of its source's vectors."""
-
-    def changed(x: Tensor) -> Tensor | None:  # a Transformer packs them
-        return change(x.view(rows, -1, x.shape[-1])).view(x.shape) if change else None
-
     sides = batch.source, batch.source_lengths, batch.target_in, batch.target_out
     source, lengths, before, target = (x.expand(rows, *x.shape[1:]) for x in sides)
-    embedding: Any = model.encoder.embedding
-    with _hooked(embedding.register_forward_hook, changed):  # not while the decoder reads, which may share it
+    hook = model.encoder.get_submodule("embedding").register_forward_hook
+    with _hooked(
+        hook, lambda x: change(x.view(rows, -1, x.shape[-1])).view(x.shape)
+    ):  # not while the decoder reads, which may share it
         memory = model.encoder(source, lengths)
     logits, _ = model.decoder(before, model.decoder.start(memory))
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -180,11 +167,8 @@ def _hooked(register: Any, change: Callable[[Any], Any]) -> Iterator[None]:
         yield
 
 
-# heads
-
-
 @torch.inference_mode()
-def heads(translator: Translator, examples: Iterable[Example]) -> list[Head]:
+def heads(translator: Translator, examples: Sequence[Result | tuple[str, str]]) -> list[Head]:
     """Of every head, what target tokens lose without it: of answers, or of pairs of texts."""
     batches, model = _batches(translator, examples), translator.model
     whole = _loss(model, batches)
@@ -198,9 +182,8 @@ def without(model: Seq2Seq, gone: Iterable[Head]) -> Iterator[None]:
     with ExitStack() as stack:
         for one in gone:
             _, attention = found[one._replace(lost=0.0)]
-            here: Any = attention.output if attention.projections else attention
-            spoken = here.register_forward_pre_hook if attention.projections else here.register_forward_hook
-            stack.enter_context(_hooked(spoken, partial(_silenced, heads=attention.heads, head=one.head)))
+            here = attention.output.register_forward_pre_hook if attention.projections else attention.register_forward_hook
+            stack.enter_context(_hooked(here, partial(_silenced, heads=attention.heads, head=one.head)))
         yield
 
 
@@ -225,32 +208,26 @@ def _loss(model: Seq2Seq, batches: Sequence[Batch], gone: Iterable[Head] = ()) -
         return sum(float(model.loss(batch).nll) for batch in batches) / sum(batch.tokens for batch in batches)
 
 
-# pruning
-
-
 @torch.inference_mode()
 def prune(
-    run: str | Path, out: str | Path, pairs: Iterable[tuple[str, str]] | None = None, *,
-    tolerance: float = 0.005, points: float = 0.5,
-) -> Run:  # fmt: skip
-    """Write a run without the heads that `pairs` (default: 500 of its dev pairs) can spare, trying the least needed first.
+    run: str | Path, out: str | Path, pairs: Sequence[tuple[str, str]] = (), tolerance: float = 0.01, points: float = 0.5
+) -> Run:
+    """Write a run without the heads that `pairs` (none: 500 of its dev pairs) can spare; the least needed are tried first.
 
-    The loss may grow by the share `tolerance`, BLEU and exact match (0 to 100) may fall by `points`; `manifest["pruned"]` of the
-    new run tells the heads and the scores before and after. In all its checkpoints the weights with which those heads speak are
-    zero: shapes and speed stay, and training on may wake the heads again.
+    Perplexity may grow by the share `tolerance`, BLEU and exact match (0 to 100) fall by `points`; the new `manifest["pruned"]`
+    has the heads and the scores before and after. In all checkpoints the weights with which those heads speak become zero:
+    shapes and speed stay, and training on may wake the heads again.
     """
     old, out = Run.open(run), Path(out)
-    translator, allowed = load(old), {"loss": tolerance, "bleu": points, "exact_match": points}
+    translator = load(old)
     model, found = translator.model, _heads(translator.model)
     if out.exists():
         raise UserError(f"{out} exists: name a new folder")
     if not found or not all(attention.projections for _, attention in found.values()):
         raise UserError(f"{old.path}: an RNN has at most one head, and that one has no weights to silence")
-    if pairs is None:
-        rows = islice(iter(Corpus.open(old.path / "data" / "dev")), 500)
-        pairs = [(old.source.decode(source), old.target.decode(target)) for source, target in rows]
-    batches = _batches(translator, pairs := list(pairs))
-    references = [[target] for _, target in pairs]
+    rows = () if pairs else islice(iter(Corpus.open(old.path / "data" / "dev")), 500)
+    pairs = pairs or [(old.source.decode(source), old.target.decode(target)) for source, target in rows]
+    batches, references = _batches(translator, pairs), [[target] for _, target in pairs]
 
     def scores(gone: list[Head]) -> dict[str, float]:
         with without(model, gone):
@@ -260,12 +237,11 @@ def prune(
 
     before, removed = scores([]), list[Head]()
     for one in sorted(heads(translator, pairs), key=lambda head: head.lost):
-        removed += [one] if _loss(model, batches, [*removed, one]) <= before["loss"] * (1 + tolerance) else []
+        removed += [one] if _loss(model, batches, [*removed, one]) <= before["loss"] + math.log1p(tolerance) else []
     while any((after := scores(removed))[name] < before[name] - points for name in ("bleu", "exact_match")):
         removed.pop()
-    names = [(one.head, *found[one._replace(lost=0.0)]) for one in removed]
-    facts = {"of": len(found), "heads": [one._asdict() for one in removed], "before": before, "after": after, "allowed": allowed}
-    return _write(old, out, names, facts)
+    facts = {"of": len(found), "heads": [one._asdict() for one in removed], "before": before, "after": after}
+    return _write(old, out, [(one.head, *found[one._replace(lost=0.0)]) for one in removed], facts)
 
 
 def _write(old: Run, out: Path, gone: list[tuple[int, str, Attention]], facts: dict[str, Any]) -> Run:
