@@ -238,8 +238,9 @@ def prune(
     before, removed = scores([]), list[Head]()
     for one in sorted(heads(translator, pairs), key=lambda head: head.lost):
         removed += [one] if _loss(model, batches, [*removed, one]) <= before["loss"] + math.log1p(tolerance) else []
-    while any((after := scores(removed))[name] < before[name] - points for name in ("bleu", "exact_match")):
-        removed.pop()
+    after = scores(removed)
+    while removed and any(after[name] < before[name] - points for name in ("bleu", "exact_match")):
+        after = scores(removed := removed[:-1])
     facts = {"of": len(found), "heads": [one._asdict() for one in removed], "before": before, "after": after}
     return _write(old, out, [(one.head, *found[one._replace(lost=0.0)]) for one in removed], facts)
 
