@@ -21,7 +21,7 @@ def evidence(
     as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option(help="Draw the occlusion: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """What an answer hangs on, beside where the model looked.  Example: `regard evidence runs/demo "he's calm ."`"""
+    """What an answer hangs on.  Example: `regard evidence RUN "a text"`"""
     refuse_options([text], evidence)
     import regard.evidence as reasons
 
@@ -87,7 +87,7 @@ def prune(
     points: Annotated[float, typer.Option(min=0, help="By how much BLEU and exact match, 0 to 100, may fall.")] = 0.5,
     as_json: AsJson = False,
 ) -> None:
-    """Silence the heads that do not matter, in a copy.  Example: `regard prune runs/demo --out runs/pruned`"""
+    """Silence spare heads.  Example: `regard prune RUN --out runs/small`"""
     from regard.evidence import prune as silence
 
     made = silence(run, out, tolerance=tolerance, points=points).manifest["pruned"]
