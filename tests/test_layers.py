@@ -17,7 +17,7 @@ FLOORS = [
     {"__main__"},
     {"cli"},
     {"serving", "comparison", "exporting", "doctor", "demo"},
-    {"recipes"},
+    {"recipes", "evidence"},
     {"fitting"},
     {"preparing"},
     {"planning"},
