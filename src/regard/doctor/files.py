@@ -170,17 +170,20 @@ def finite(case: Case) -> str:
     run, wrong = case.run, list[str]()
     with suppress(UserError):  # what cannot be read is told in other rows
         for name, w in tensors_from_bytes(run.checkpoint(run.best)["model.safetensors"]).items():
-            wrong += [] if w.isfinite().all() else [where(name, ~w.isfinite(), getattr(run.config.model, "heads", 1))]
+            kind, columns = name.split(".")[-2], name.endswith(".output.weight")  # where a head has columns, not rows
+            bad, kind = (~w.isfinite().T, "query") if columns else (~w.isfinite(), kind)
+            wrong += [where(name, kind, bad, getattr(run.config.model, "heads", 1))] if bad.any() else []
     return held(not wrong, "\n".join(wrong[:4]) or "no NaN and no infinity")
 
 
-def where(name: str, bad: Tensor, heads: int) -> str:
-    """How much of a weight is bad, and of which heads; its rows are those of the head, or its columns if it is the output's."""
-    found, kind = f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite", name.split(".")[-2]
-    if kind not in (cuts := {"qkv": 3, "keyvalue": 2, "query": 1, "output": 1}) or name.endswith("output.bias"):
-        return found
-    by_head = (bad.T if kind == "output" else bad).reshape(cuts[kind], heads, -1).any(-1).any(0)
-    return f"{plain(name)}, head {', '.join(str(h + 1) for h in by_head.nonzero().flatten().tolist())}: {found}"
+def where(name: str, kind: str, bad: Tensor, heads: int) -> str:
+    """How much of a tensor is bad, and of which heads: its rows belong to them, if it is of this kind."""
+    found, cuts = (
+        f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite",
+        {"qkv": 3, "keyvalue": 2, "query": 1, "score": 1}.get(kind),
+    )
+    by_head = bad.reshape(cuts, heads, -1).any(-1).any(0).nonzero().flatten().tolist() if cuts else []
+    return f"{plain(name)}, head {', '.join(str(h + 1) for h in by_head)}: {found}" if cuts else found
 
 
 def plain(name: str) -> str:
