@@ -42,6 +42,10 @@ class Row:
     found: str
     advice: str = ""
 
+    @property
+    def mark(self) -> str:
+        return "–" if self.passed is None else "✗" if not self.passed else "!" if self.advice else "✓"
+
 
 @dataclass
 class Case:
@@ -56,15 +60,11 @@ class Case:
 
 
 class Remark(UserError):
-    """No fault, but worth knowing."""
+    """No fault: something worth knowing, or (passed=None) nothing to look at."""
 
-    passed: bool | None = True
-
-
-class Unseen(Remark):
-    """There is nothing to look at."""
-
-    passed = None
+    def __init__(self, found: str, passed: bool | None = True) -> None:
+        super().__init__(found)
+        self.passed = passed
 
 
 Find = Callable[[Case], str]  # gives what it found, or raises UserError with what is wrong
@@ -162,7 +162,7 @@ def builds(case: Case) -> str:
     try:
         return f"{sum(w.numel() for w in case.run.new_model(case.parts).parameters()):,} numbers"
     except UserError as error:
-        raise Unseen(f"{error} to regard.doctor.doctor, in Python") from None
+        raise Remark(f"{error} to regard.doctor.doctor, in Python", None) from None
 
 
 @proof("every weight is finite", "point `best` at a checkpoint before it, delete this one and --resume; or train again", "builds")
@@ -195,7 +195,7 @@ def plain(name: str) -> str:
 @proof("best weights load", "point the file `best` at another checkpoint, or train again", "finite")
 def weights(case: Case) -> str:
     if not case.run.checkpoints():
-        raise Unseen("none yet")
+        raise Remark("none yet", None)
     case.model = case.run.model(parts=case.parts)
     corpus = Corpus.open(next(p for name in ("dev", "train") if (p := case.path / "data" / name).exists()))
     case.batch = collate([corpus[i] for i in np.random.default_rng(0).permutation(len(corpus))[:24].tolist()])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import collate
 from regard.data.corpus import Corpus
-from regard.doctor.files import Case, Remark, Unseen, held, plain, proof, where
+from regard.doctor.files import Case, Remark, held, plain, proof, where
 from regard.fitting import mean_loss
 from regard.models.seq2seq import summed_loss
 from regard.nn import Position, watch
@@ -122,7 +122,7 @@ def future(case: Case) -> str:
 def online(case: Case) -> str:
     b, model, wait = case.batch, case.model, case.model.decoder.wait
     if not (model.encoder.causal or wait):
-        raise Unseen("it reads its whole source first")
+        raise Remark("it reads its whole source first", None)
     found = _others(case, "encoder", b.source, lambda x: model.encoder(x, b.source_lengths).states.detach(), 0, "encoder")
     logits = partial(_logits, case, lengths=b.source_lengths, target=b.target_in)
     return _others(case, "encoder", b.source, logits, wait - 1, "cross") if wait else found
@@ -167,7 +167,7 @@ def _answers(case: Case, source: Tensor, lengths: Tensor) -> list[tuple[Hypothes
     ]
 
 
-@proof("train and eval mode agree", f"what is trained is not what is used: {TRY}", "padding", "future")
+@proof("train and eval mode agree", f"what is trained is not what is used: {TRY}", "company", "future")
 def modes(case: Case) -> str:
     b, model = case.batch, case.model
     real = torch.arange(b.target_in.shape[1], device=b.target.device) < b.target_lengths[:, None]
@@ -190,7 +190,7 @@ def logged(case: Case) -> str:
     look = {"kind": "average"} if known and run.best == "averaged" else {"kind": "dev", "step": known and int(run.best[5:])}
     found = [r for r in run.records() if r.items() >= look.items()] if known else []
     if not found or sum(w.numel() for w in case.model.parameters()) * 2 * found[-1]["tokens"] > WORK:
-        raise Unseen("no loss on dev is known" if not found else "dev is too large: use `regard evaluate RUN --split dev`")
+        raise Remark("dev is too large: use `regard evaluate RUN --split dev`" if found else "no loss on dev is known", None)
     now = mean_loss(case.model, Corpus.open(dev), run.config.data.batch_tokens, torch.device("cpu"))["loss"]
     then, limit = found[-1]["loss"], 1e-2 if run.config.train.precision == "bf16" else 1e-3
     text = f"{now:.5f} now, {then:.5f} in the log of {run.best}; {limit:g} is allowed"
