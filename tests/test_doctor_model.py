@@ -203,6 +203,17 @@ def test_a_score_that_is_nan_names_its_head():
     assert rows[NUMBERS].found.startswith("decoder layer 1, cross, head 2: 50 % of decoder.blocks.0.cross.score is NaN")
 
 
+def test_nan_where_there_is_padding():
+    """Every number is finite until a sentence is padded."""
+    model = built(rnn())
+    model.encoder.cells.register_forward_hook(
+        lambda module, given, out: (out[0] / (1.0 if len(given[0]) > 1 or given[0].shape[1] == int(given[1]) else 0.0), out[1])
+    )
+    rows = rows_of(model)
+    assert failed(rows) == [PADDING]
+    assert "logits move by inf" in rows[PADDING].found
+
+
 def test_weights_that_do_not_sum_to_one(monkeypatch):
     model = built(transformer(score="additive"))
     attention = model.encoder.blocks[0].attention

@@ -68,7 +68,8 @@ def _strays(case: Case, *kinds: str) -> str:
 
 
 def _moved(new: Tensor, old: Tensor) -> float:
-    return float((new - old).abs().max() / old.abs().max().clamp(min=1)) if old.numel() else 0.0
+    """The largest change; NaN is the largest of all."""
+    return float(((new - old).abs().max() / old.abs().max().clamp(min=1)).nan_to_num(torch.inf)) if old.numel() else 0.0
 
 
 def _any(like: Tensor, side: Any) -> Tensor:
@@ -92,9 +93,11 @@ def numbers(case: Case) -> str:
             bad.append(where(name or "logits", name.split(".")[-1], ~features.isfinite(), heads))
 
     hooks = [m.register_forward_hook(partial(check, name)) for name, m in model.named_modules()]
-    looks = _looks(case)
-    for hook in hooks:
-        hook.remove()
+    try:
+        looks = _looks(case)
+    finally:
+        for hook in hooks:
+            hook.remove()
     off = {look.name: float(((look.weights.sum(-1) - 1) * look.real).abs().max()) for look in looks}
     bad += [f"{plain(name)}: the weights of a row sum to one but for {x:.2g}" for name, x in off.items() if not x <= ROUNDED]
     sums = f"{len(rows)} sentences, {sum(x.weights.shape[1] for x in looks)} heads; sums off by {max([0.0, *off.values()]):.1g}"
@@ -175,10 +178,12 @@ def modes(case: Case) -> str:
     rates = [(m, k, x) for m in model.modules() for k, x in vars(m).items() if isinstance(x, float) and ("drop" in k or k == "p")]
     for m, name, _ in rates:
         setattr(m, name, 0.0)
-    trained = model.train().loss(b).nll / b.tokens
-    for m, name, rate in rates:
-        setattr(m, name, rate)
-    model.eval()
+    try:
+        trained = model.train().loss(b).nll / b.tokens
+    finally:
+        model.eval()
+        for m, name, rate in rates:
+            setattr(m, name, rate)
     apart = float((trained - used).abs() / used.clamp(min=1e-9))
     return held(apart <= ROUNDED, f"loss {trained:.5f} in training, nothing dropped; {used:.5f} in use; {apart:.1g} apart")
 
