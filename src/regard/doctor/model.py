@@ -63,8 +63,8 @@ def _strays(case: Case, *kinds: str) -> str:
     for look in _looks(case):
         most = (look.weights.masked_fill(look.allowed, 0).sum(-1) * look.real).amax((0, 2))
         if look.kind in kinds and most.max() > 0:
-            lines.append(f"\n{plain(look.name)} looks there: head {most.argmax() + 1} with up to {100 * most.max():.2g} %")
-    return "".join(lines[:3]) + (f"\nand {len(lines) - 3} layers more" if len(lines) > 3 else "")
+            lines.append(f"\n{plain(look.name)} looks there: head {most.argmax() + 1} with up to {100 * most.max():.0f} %")
+    return "".join(lines[:3]) + (f"\nand {len(lines) - 3} more" if len(lines) > 3 else "")
 
 
 def _moved(new: Tensor, old: Tensor) -> float:
@@ -202,7 +202,7 @@ def logged(case: Case) -> str:
     return held(abs(now - then) <= limit * max(1, then), text)
 
 
-@proof("heads at work", "they are of no use to it: try fewer (model.heads, layers), or train longer", "numbers")
+@proof("heads at work", "they are of no use to it: try fewer (model.heads, layers), or train longer", "padding", "future")
 def heads(case: Case) -> str:
     looks, idle = _looks(case), list[str]()
     sizes = [((x.weights * x.norms[:, :, None]).sum(-1) * x.real).sum((0, 2)) / x.real.sum() for x in looks]
