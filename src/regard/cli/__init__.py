@@ -131,8 +131,7 @@ def doctor(run: RunFolder, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
     else:
-        marks = {True: "✓", False: "✗", None: "–"}
-        lines = ((marks[row.passed], row.name, row.found + (f"\n→ {row.advice}" if row.advice else "")) for row in rows)
+        lines = ((row.mark, row.name, row.found + (f"\n→ {row.advice}" if row.advice else "")) for row in rows)
         table(["", "proof", "found"], lines)
     if any(row.passed is False for row in rows):
         raise typer.Exit(1)

@@ -1,0 +1,28 @@
+"""Proofs on somebody's own run, its files and its model. Nothing in the run's folder is changed."""
+
+from pathlib import Path
+
+from regard import storage
+from regard.data.batches import Batch
+from regard.doctor import files, model
+from regard.doctor.files import PROOFS, Case, Row, proof, prove
+from regard.models import Seq2Seq
+from regard.run import Parts, Run
+
+__all__ = ["PROOFS", "Row", "doctor", "examine", "files", "model", "proof"]
+
+
+def doctor(path: str | Path, parts: Parts = None) -> list[Row]:
+    """Every proof, in order. parts: your own classes, where the config says custom:Name."""
+    path = Path(path)
+    if not (path / storage.MANIFEST).exists():
+        Run.open(path)  # says why it is no run
+    return prove(Case(path, parts), PROOFS)
+
+
+def examine(patient: Seq2Seq, batch: Batch) -> list[Row]:
+    """The proofs that need no run: of a model at hand, on these pairs."""
+    was, case = patient.training, Case(Path(), model=patient.eval(), batch=batch)
+    rows = prove(case, {key: p for key, p in PROOFS.items() if p[1].__module__ == model.__name__})
+    patient.train(was)
+    return rows
