@@ -1,10 +1,17 @@
-"""One HTML file that shows attention: no network, no other files, opens anywhere."""
+"""One HTML file that shows attention: no network, no other files, opens anywhere.
+
+A weight w is kept as the byte n·√w, n = 255: 0 and 1 stay what they are, and the small weights of long inputs stay apart. It comes
+back within √w/n + 1/4n². Where a page would grow over 20 MB, n becomes smaller, and the page says how exact it is. Each layer is
+packed on its own and unpacked when it is chosen.
+"""
 
 import base64
+import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -14,49 +21,146 @@ import numpy as np
 
 from regard.errors import UserError
 from regard.pictures import shown, sides
-from regard.record import AttentionRecord
+from regard.record import AttentionRecord, Node
 
-Tokens = Sequence[str]
 # What each block is called, and its rows and columns.
 NAMES = {
     "cross": ("cross: output looks at input", "output tokens, each while it is written", "input tokens, looked at"),
     "encoder": ("encoder: input looks at itself", "input tokens, looking", "input tokens, looked at"),
     "decoder": ("decoder: output looks back", "output tokens, each while it is written", "tokens read so far, looked at"),
+    "occlusion": ("drop in log-probability if hidden", "output tokens", "input tokens, each hidden in turn"),
+    "gradient": ("gradient × input", "output tokens", "input tokens"),
 }
+LIMIT = 20_000_000
+LEVELS = (255, 180, 127, 90, 75, 63, 45, 31, 21, 15)
 
 
-def attention_page(record: AttentionRecord, *, title: str = "Attention") -> str:
-    """The page as text: of every token, where it looked and who looked at it, in each layer and head."""
+def attention_page(
+    record: AttentionRecord,
+    *,
+    title: str = "Attention",
+    tree: Sequence[Node] = (),
+    alternatives: Sequence[tuple[str, float]] = (),
+    evidence: Mapping[str, np.ndarray] | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """The page as text: of every token, where it looked and who looked at it, in each layer and head; and what the search tried.
+
+    `alternatives` are other answers with their scores; `evidence` has signed matrices (T, S) named occlusion or gradient.
+    """
     if not record.blocks:
         raise UserError("a page of attention needs a model that has some (model.attention is none)")
-    blocks = [_block(name, w, record.source, record.target) for name, w in record.blocks.items()]
-    data = {"in": record.text_in, "out": record.text_out, "blocks": blocks}
+    if any(not -1 <= node.parent < i for i, node in enumerate(tree)):
+        raise UserError("in a tree of the search, the parent of a node stands before it")
+    signed = [_signed(name, np.asarray(matrix), record) for name, matrix in (evidence or {}).items()]
+    words = _words(record)
+    blocks = [_block(name, record) | {"words": words.get(name)} for name in record.blocks] + [block for block, _ in signed]
+    nodes = [[shown(n.token), n.parent, n.step, *_finite(np.exp(n.logprob), n.total), n.fate] for n in tree]
+    data: dict[str, Any] = {"in": record.text_in, "out": record.text_out, "blocks": blocks, "notes": list(notes), "tree": nodes}
+    data["alternatives"] = [[text, *_finite(score)] for text, score in alternatives]
+    data["candidates"] = [[[shown(token), *_finite(p)] for token, p in step] for step in record.candidates]
+    chunks = {f"{block['name']}-0": packed for block, packed in signed}
+    room = LIMIT - 60_000 - len(json.dumps(data)) - sum(map(len, chunks.values()))
+    n, weights = _weights(record, room)
+    near = " and ".join(f"one of {w:.0%} to ±{100 * (w**0.5 / n + 0.25 / n**2):.2g} points" for w in (0.5, 0.01))
+    data |= {"levels": n, "exact": f"A weight is kept as one of {n + 1} levels of its square root: {near}."}
     # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
     island = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    filled = {"TITLE": html.escape(title), "DATA": island}
-    template = files("regard.pictures").joinpath("page.html").read_text(encoding="utf-8")
-    # In one pass, so that a title that says {{DATA}} stays a title.
-    return re.sub(r"\{\{(TITLE|DATA)\}\}", lambda found: filled[found[1]], template)
+    scripts = "\n".join(f'<script type="text/plain" id="{key}">{text}</script>' for key, text in (chunks | weights).items())
+    return _filled(title, island, scripts)
 
 
-def write_page(path: str | PathLike[str], record: AttentionRecord, *, title: str = "Attention") -> Path:
-    """Write the page to `path` and say where it is."""
+def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) -> Path:
+    """Write `attention_page(record, **more)` to `path` and say where it is."""
     place = Path(path)
     if place.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"cannot write a page to {place}: its name must end in .html")
-    page = attention_page(record, title=title)
+    page = attention_page(record, **more)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(page, encoding="utf-8")
     return place
 
 
-def _block(name: str, weights: np.ndarray, source: Tokens, target: Tokens) -> dict[str, Any]:
-    """One kind of attention for the page: its tokens, its shape, and its weights as bytes, 255 for 1."""
+def _filled(title: str, island: str, weights: str) -> str:
+    """The template with its parts. Its policy lets one script and one style run: these, by their hashes."""
+    template, style, script = (files("regard.pictures").joinpath(f"page.{s}").read_text("utf-8") for s in ("html", "css", "js"))
+    own = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))
+    policy = "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+    named = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
+    filled = {"TITLE": named, "DATA": island, "WEIGHTS": weights, "STYLE": style, "SCRIPT": script, "POLICY": policy.format(*own)}
+    # In one pass, so that a title that says {{DATA}} stays a title.
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: filled[found[1]], template)
+
+
+def _finite(*numbers: float) -> list[float]:
+    return [round(float(x), 6) for x in np.nan_to_num(np.asarray(numbers, np.float64), posinf=1e9, neginf=-1e9)]
+
+
+def _block(name: str, record: AttentionRecord) -> dict[str, Any]:
+    """One kind of attention for the page: its tokens, its words where these are fewer, and its shape."""
     label, *headings = NAMES[name]
-    rows, columns = ([shown(token) for token in tokens] for tokens in sides(name, source, target))
-    if weights.ndim != 4 or weights.shape[2:] != (len(rows), len(columns)) or 0 in weights.shape:
-        raise UserError(f"{name} attention has shape {weights.shape}, expected (layers, heads, {len(rows)}, {len(columns)})")
-    quantised = np.rint(np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1) * 255).astype(np.uint8)
-    encoded = base64.b64encode(quantised.tobytes()).decode("ascii")
-    named = {"name": name, "label": label, "headings": headings, "rows": rows, "columns": columns}
-    return {**named, "shape": list(weights.shape), "weights": encoded}
+    rows, columns = ([shown(token) for token in tokens] for tokens in sides(name, record.source, record.target))
+    shape = record.blocks[name].shape
+    if len(shape) != 4 or shape[2:] != (len(rows), len(columns)) or 0 in shape:
+        raise UserError(f"{name} attention has shape {shape}, expected (layers, heads, {len(rows)}, {len(columns)})")
+    block = {"name": name, "label": label, "headings": headings, "rows": rows, "columns": columns, "shape": list(shape)}
+    return block | {"rollout": len(record.blocks) == 3, "norms": name in record.norms, "steps": name != "encoder"}
+
+
+def _words(record: AttentionRecord) -> dict[str, Any]:
+    """For each block the words of its rows and columns, and the number of the word that each token is in; {} if that is the same."""
+    if (len(record.source_spans), len(record.target_spans)) != (len(record.source), len(record.target)):
+        return {}
+    names, numbers = [], []
+    for text, spans in ((record.text_in, record.source_spans), (record.text_out, record.target_spans)):
+        ones = np.ones((1, 1, len(spans), len(spans)), np.float32)  # summed over the columns of a word: how many tokens it has
+        words = AttentionRecord([], [], {"encoder": ones}, text_in=text, source_spans=spans).words()
+        names.append([shown(word) for word in words.source])
+        numbers.append([i for i, size in enumerate(words.blocks["encoder"][0, 0, 0]) for _ in range(round(float(size)))])
+    if numbers == [list(range(len(record.source))), list(range(len(record.target)))]:
+        return {}
+    source, target = zip(names, numbers)
+    read = [0, *(i + 1 for i in target[1][:-1])]
+    pairs = {"cross": (target, source), "encoder": (source, source), "decoder": (target, (["<bos>", *target[0]][: read[-1] + 1], read))}
+    return {block: {"rows": r[0], "row": r[1], "columns": c[0], "column": c[1]} for block, (r, c) in pairs.items()}
+
+
+def _signed(name: str, matrix: np.ndarray, record: AttentionRecord) -> tuple[dict[str, Any], str]:
+    """Evidence as one more block, and its numbers: 32767 for the largest."""
+    rows, columns = ([shown(token) for token in tokens] for tokens in sides("cross", record.source, record.target))
+    if name not in NAMES or name in record.blocks or matrix.shape != (len(rows), len(columns)):
+        raise UserError(f"evidence is occlusion or gradient ({len(rows)}, {len(columns)}), not {name} {matrix.shape}")
+    finite = np.nan_to_num(matrix.astype(np.float64), posinf=0, neginf=0)
+    scale = max(float(np.abs(finite).max()), 1e-9) / 32767
+    label, *headings = NAMES[name]
+    block = {"name": name, "label": label, "headings": headings, "rows": rows, "columns": columns, "shape": [1, 1, *matrix.shape]}
+    return block | {"scale": scale, "steps": True}, _packed(np.rint(finite / scale).astype("<i2").tobytes())
+
+
+def _weights(record: AttentionRecord, room: int) -> tuple[int, dict[str, str]]:
+    """The most levels whose chunks fit into that many characters, and the chunks."""
+    for n in LEVELS:
+        chunks: dict[str, str] = {}
+        for key, weights, norms in _layers(record):
+            codes = np.rint(np.sqrt(np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1)) * n).astype(np.uint8)
+            chunks[key] = _packed(codes.tobytes() + norms.astype("<f4").tobytes())
+            if sum(map(len, chunks.values())) > room and n != LEVELS[-1]:
+                break
+        else:
+            break
+    return n, chunks
+
+
+def _layers(record: AttentionRecord) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    for name, weights in record.blocks.items():
+        norms = record.norms.get(name, np.zeros((len(weights), 0)))
+        yield from ((f"{name}-{i}", weights[i], norms[i]) for i in range(len(weights)))
+        if len(record.blocks) == 3:
+            yield f"{name}-rollout", record.matrix(name, "rollout"), norms[0, :0]
+
+
+def _packed(raw: bytes) -> str:
+    """Noise packs best by letter counts alone, and what is mostly zeros by runs; both are quick."""
+    packers = [zlib.compressobj(strategy=strategy, memLevel=9) for strategy in (zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)]
+    tried = (packer.compress(raw) + packer.flush() for packer in packers[: 3 if len(raw) < 100_000 else 2])
+    return base64.b64encode(min(tried, key=len)).decode("ascii")
