@@ -16,17 +16,19 @@ const signed = (v) => `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(3)}`;
 
 // --- weights: bytes n·√w, packed layer by layer ---
 const weightOf = Float32Array.from(range(256), (code) => Math.min(1, (code / data.levels) ** 2));
-const kept = new Map();
+const kept = new Map(), loaded = new Promise((done) => addEventListener("DOMContentLoaded", done));
 
 function unpacked(id) {
-  const buffer = kept.get(id) ?? inflate($(id).textContent);
+  const buffer = kept.get(id) ?? inflate(id);
   kept.delete(id);
   kept.set(id, buffer);
   if (kept.size > KEEP) kept.delete(kept.keys().next().value);
   return buffer;
 }
 
-async function inflate(text) {
+async function inflate(id) {
+  if (!$(id)) await loaded; // most layers stand behind this program
+  const text = $(id).textContent;
   const packed = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 }
@@ -177,7 +179,7 @@ function light(side, weight, marked) {
   const buttons = $(side).children, weights = Float32Array.from(buttons, (_, i) => weight(i));
   const top = weights.reduce((a, w) => Math.max(a, Math.abs(w)), 0) || 1;
   for (let i = 0; i < buttons.length; i++) {
-    const look = `${(Math.abs(weights[i]) / top).toFixed(2)} ${weights[i] < 0} ${i === marked}`, button = buttons[i];
+    const look = `${Math.round(25 * Math.abs(weights[i]) / top) / 25} ${weights[i] < 0} ${i === marked}`, button = buttons[i];
     if (button.look === look) continue; // few change: quick at 500 tokens
     button.look = look;
     button.style.setProperty("--light", look.split(" ")[0]);
@@ -223,16 +225,17 @@ function candidates(step) {
 }
 
 // --- the heatmap: only what is seen is drawn, and its labels stay ---
-let zoom = 1, fit = 1, cell = 1, left = 0, above = 0, picture = null, ramp;
+let zoom = 1, fit = 1, cell = 1, left = 0, above = 0, picture = null, ramp, ink;
 const waiting = new Set();
 function soon(work) { // once, before the next frame
   if (!waiting.has(work)) requestAnimationFrame(() => { waiting.delete(work); work(); });
   waiting.add(work);
 }
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const font = (pen, weight) => { pen.font = `${weight} ${LABEL}px system-ui, "DejaVu Sans", sans-serif`; };
 
 function ramps() { // 511 colours, from −1 through 0 to 1
+  const style = getComputedStyle(document.documentElement), css = (name) => style.getPropertyValue(name).trim();
+  ink = { text: css("--ink"), line: css("--line"), mark: `rgb(${css("--other")})` };
   const [zero, more, full, less, least] = ["--zero", "--more", "--full", "--less", "--least"].map((n) => css(n).split(" ").map(Number));
   ramp = Uint32Array.from(range(511), (i) => {
     const t = Math.abs(i - 255) / 127.5, [middle, end] = i < 255 ? [less, least] : [more, full];
@@ -291,13 +294,13 @@ function paint() {
   const x0 = left - view.scrollLeft, y0 = above - view.scrollTop, { k } = picture;
   pen.save();
   pen.beginPath();
-  pen.rect(left, above, width, height);
+  pen.rect(left - 1, above - 1, width, height);
   pen.clip();
   pen.imageSmoothingEnabled = cell * k * sharp < 1;
   pen.drawImage(picture.canvas, x0, y0, cell * k * picture.canvas.width, cell * k * picture.canvas.height);
-  pen.strokeStyle = css("--line");
+  pen.strokeStyle = ink.line;
   pen.strokeRect(x0 - 0.5, y0 - 0.5, cell * shown.columns + 1, cell * shown.rows + 1);
-  pen.strokeStyle = `rgb(${css("--other")})`;
+  pen.strokeStyle = ink.mark;
   pen.lineWidth = cell < 4 ? 1 : 2;
   const { r, c } = picked;
   if (r >= 0) pen.strokeRect(x0 - 0.5, y0 + r * cell - 0.5, cell * shown.columns + 1, cell + 1);
@@ -322,12 +325,12 @@ function labels(pen, tokens, marked, start, from, to, write, align) {
   for (let i = Math.ceil(first / every) * every; i <= last; i += every) {
     if (i === marked || (marked >= 0 && Math.abs(i - marked) * cell < LABEL + 1)) continue; // room for the marked one
     font(pen, 400);
-    pen.fillStyle = css("--ink");
+    pen.fillStyle = ink.text;
     write(tokens[i], where(i));
   }
   if (marked < first || marked > last) return;
   font(pen, 600);
-  pen.fillStyle = `rgb(${css("--other")})`;
+  pen.fillStyle = ink.mark;
   write(tokens[marked], where(marked));
 }
 
@@ -362,11 +365,11 @@ function keys(event) {
 
 // --- side by side ---
 function panels(seen, top, layered) {
-  const across = layered ? block.shape[1] : Math.min(4, block.shape[1]), room = $("maps").clientWidth / across;
+  const across = layered ? block.shape[1] : Math.min(4, block.shape[1]), room = $("maps").clientWidth / across, long = room > 130;
   $("grid").style.gridTemplateColumns = `repeat(${across}, minmax(3rem, ${Math.max(8, shown.columns)}rem))`;
   $("grid").replaceChildren(...seen.map(({ layer, head, map }) => {
     const canvas = image(map, top, Math.max(1, Math.round(Math.max(map.columns, map.rows) / (room * (devicePixelRatio || 1)))));
-    const panel = make("button", { type: "button" }, canvas, layered ? `${Number(layer) + 1} · ${head + 1}` : `head ${head + 1}`);
+    const panel = make("button", { type: "button" }, canvas, `${layered ? `${long ? "layer " : ""}${Number(layer) + 1} · ` : ""}${long ? "head " : ""}${head + 1}`);
     panel.setAttribute("aria-label", `layer ${Number(layer) + 1}, head ${head + 1}: choose it`);
     panel.onclick = () => { $("layer").value = layer; $("head").value = head; redraw().then(() => $("view").focus()); };
     canvas.onpointermove = (event) => pick(

@@ -11,7 +11,7 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -66,8 +66,11 @@ def attention_page(
     data |= {"levels": n, "exact": f"A weight is kept as one of {n + 1} levels of its square root: {near}."}
     # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
     island = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    scripts = "\n".join(f'<script type="text/plain" id="{key}">{text}</script>' for key, text in (chunks | weights).items())
-    return _filled(title, island, scripts)
+    # What is seen first comes before the program, which need not wait for the rest.
+    first = f"{blocks[0]['name']}-{blocks[0]['shape'][0] - 1}"
+    chunks = {first: weights.pop(first)} | weights | chunks
+    scripts = [f'<script type="text/plain" id="{key}">{text}</script>' for key, text in chunks.items()]
+    return _filled(TITLE=title, DATA=island, FIRST=scripts[0], REST="\n".join(scripts[1:]))
 
 
 def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) -> Path:
@@ -81,15 +84,16 @@ def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) 
     return place
 
 
-def _filled(title: str, island: str, weights: str) -> str:
-    """The template with its parts. Its policy lets one script and one style run: these, by their hashes."""
-    template, style, script = (files("regard.pictures").joinpath(f"page.{s}").read_text("utf-8") for s in ("html", "css", "js"))
-    own = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))
+def _filled(**parts: str) -> str:
+    """The template with its parts. Its policy lets one script and one style work, these, by their hashes."""
+    for name, suffix in (("PAGE", "html"), ("STYLE", "css"), ("SCRIPT", "js")):
+        parts[name] = files("regard.pictures").joinpath(f"page.{suffix}").read_text(encoding="utf-8")
+    own = (base64.b64encode(hashlib.sha256(parts[name].encode()).digest()).decode() for name in ("SCRIPT", "STYLE"))
     policy = "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
-    named = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
-    filled = {"TITLE": named, "DATA": island, "WEIGHTS": weights, "STYLE": style, "SCRIPT": script, "POLICY": policy.format(*own)}
+    parts["POLICY"] = policy.format(*own)
+    parts["TITLE"] = html.escape(parts["TITLE"]).encode("ascii", "xmlcharrefreplace").decode()
     # In one pass, so that a title that says {{DATA}} stays a title.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: filled[found[1]], template)
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], parts["PAGE"])
 
 
 def _finite(*numbers: float) -> list[float]:
@@ -139,24 +143,27 @@ def _signed(name: str, matrix: np.ndarray, record: AttentionRecord) -> tuple[dic
 
 def _weights(record: AttentionRecord, room: int) -> tuple[int, dict[str, str]]:
     """The most levels whose chunks fit into that many characters, and the chunks."""
+    none = np.zeros(0)
+    layers = {}
+    for name, weights in record.blocks.items():
+        norms = record.norms.get(name, [none] * len(weights))
+        layers |= {f"{name}-{i}": (w, v) for i, (w, v) in enumerate(zip(weights, norms))}
+        if len(record.blocks) == 3:
+            layers[f"{name}-rollout"] = (record.matrix(name, "rollout"), none)
     for n in LEVELS:
-        chunks: dict[str, str] = {}
-        for key, weights, norms in _layers(record):
-            codes = np.rint(np.sqrt(np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1)) * n).astype(np.uint8)
-            chunks[key] = _packed(codes.tobytes() + norms.astype("<f4").tobytes())
-            if sum(map(len, chunks.values())) > room and n != LEVELS[-1]:
+        likely = sum(len(_coded(w[0], n, none)) * len(w) for w in record.blocks.values())  # as if all layers were like the first
+        if likely <= room or n == LEVELS[-1]:
+            chunks = {key: _coded(w, n, v) for key, (w, v) in layers.items()}
+            if sum(map(len, chunks.values())) <= room:
                 break
-        else:
-            break
     return n, chunks
 
 
-def _layers(record: AttentionRecord) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    for name, weights in record.blocks.items():
-        norms = record.norms.get(name, np.zeros((len(weights), 0)))
-        yield from ((f"{name}-{i}", weights[i], norms[i]) for i in range(len(weights)))
-        if len(record.blocks) == 3:
-            yield f"{name}-rollout", record.matrix(name, "rollout"), norms[0, :0]
+def _coded(weights: np.ndarray, n: int, norms: np.ndarray) -> str:
+    codes = np.nan_to_num(weights.astype(np.float32))
+    np.sqrt(np.clip(codes, 0, 1, out=codes), out=codes)
+    codes *= n
+    return _packed(np.rint(codes, out=codes).astype(np.uint8).tobytes() + norms.astype("<f4").tobytes())
 
 
 def _packed(raw: bytes) -> str:
