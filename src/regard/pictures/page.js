@@ -61,6 +61,20 @@ function grouped(at, { words: { row, column, rows, columns } }) {
 }
 
 // --- what is chosen ---
+for (const b of data.blocks) b.words = wordsOf(b);
+
+// The words of a block's rows and columns, and of each token the number of its word; null where tokens are words.
+function wordsOf({ name, scale, rows, columns }) {
+  const [source, target] = data.words;
+  if (!source || !target || scale) return null;
+  const [row, looked] = name === "encoder" ? [source, source] : [target, source];
+  const read = [0, ...target[1].slice(0, -1).map((word) => word + 1)];
+  const column = name === "decoder" ? [["<bos>", ...target[0]].slice(0, read.at(-1) + 1), read] : looked;
+  const fewer = row[0].length < rows.length || column[0].length < columns.length;
+  const whole = row[1].length === rows.length && column[1].length === columns.length;
+  return fewer && whole ? { rows: row[0], row: row[1], columns: column[0], column: column[1] } : null;
+}
+
 let block, names, shown, turn = 0; // names: of the rows and columns; shown: { at, rows, columns, top }
 let show = () => {}; // draws once more what is chosen
 let picked = { r: -1, c: -1 };
@@ -196,21 +210,23 @@ function pick(r, c, map = shown) {
   light("columns", (i) => (r >= 0 ? weight(map, r, i) : 0), c);
   light("rows", (i) => (r < 0 && c >= 0 ? weight(map, i, c) : 0), r);
   $("said").textContent = sentence(map, r, c);
-  candidates(block.steps && !wordly() ? r : -1);
+  candidates(block.name !== "encoder" && !wordly() ? r : -1);
   soon(paint);
 }
 
 function sentence(map, r, c) {
-  const share = block.scale ? signed : percent, rows = names.rows, columns = names.columns;
+  const share = block.scale ? signed : percent;
+  const name = (side, i) => quoted(names[side][i]) + (names[side].length > 40 ? ` (${i + 1})` : ""); // which of many
   if (r < 0 && c < 0) return "Point at a token or into the heatmap, or reach them with Tab and the arrow keys.";
   if (r >= 0 && c >= 0) {
-    const said = share(weight(map, r, c));
-    return block.scale ? `${quoted(rows[r])} from ${quoted(columns[c])}: ${said} (${block.label})` : `${quoted(rows[r])} looks at ${quoted(columns[c])} with ${said}`;
+    const looks = [name("rows", r), name("columns", c), share(weight(map, r, c))];
+    return block.scale ? `${looks[0]} from ${looks[1]}: ${looks[2]} (${block.label})` : `${looks[0]} looks at ${looks[1]} with ${looks[2]}`;
   }
-  const from = r >= 0, all = (from ? columns : rows).map((name, i) => [from ? weight(map, r, i) : weight(map, i, c), name]);
-  const list = all.sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 3).map(([w, name]) => `${quoted(name)} ${share(w)}`).join(", ");
-  if (block.scale) return from ? `${quoted(rows[r])}, most from: ${list}` : `${quoted(columns[c])}, most for: ${list}`;
-  return from ? `${quoted(rows[r])} looks most at ${list}` : `${quoted(columns[c])} is looked at most by ${list}`;
+  const from = r >= 0, side = from ? "columns" : "rows", all = names[side].map((_, i) => [from ? weight(map, r, i) : weight(map, i, c), i]);
+  const most = all.sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 3);
+  const list = most.map(([w, i]) => `${name(side, i)} ${share(w)}`).join(", ");
+  if (block.scale) return from ? `${name("rows", r)}, most from: ${list}` : `${name("columns", c)}, most for: ${list}`;
+  return from ? `${name("rows", r)} looks most at ${list}` : `${name("columns", c)} is looked at most by ${list}`;
 }
 
 function candidates(step) {
@@ -273,7 +289,7 @@ function lay() { // sizes, then the picture
   left = widest(names.rows, room * 0.34);
   above = widest(names.columns, 150);
   fit = Math.min(34, (room - left - 4) / shown.columns, Math.max(12, (room - left - 4) / shown.rows));
-  cell = fit * zoom;
+  cell = Math.max(0.1, fit * zoom); // a window may have no width for a moment
   $("larger").disabled = cell > 47;
   $("smaller").disabled = zoom <= 1;
   $("sheet").style.width = `${left + cell * shown.columns + 2}px`;

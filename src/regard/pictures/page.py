@@ -1,8 +1,8 @@
 """One HTML file that shows attention: no network, no other files, opens anywhere.
 
-A weight w is kept as the byte n·√w, n = 255: 0 and 1 stay what they are, and the small weights of long inputs stay apart. It comes
-back within √w/n + 1/4n². Where a page would grow over 20 MB, n becomes smaller, and the page says how exact it is. Each layer is
-packed on its own and unpacked when it is chosen.
+A weight w is kept as the byte n·√w, n = 255: 0 and 1 stay what they are, the small weights of long inputs stay apart, and all
+come back within √w/n + 1/4n². Where the page would grow over 20 MB, n is smaller, and the page says how exact it is. Each layer
+is packed on its own, and unpacked when it is chosen.
 """
 
 import base64
@@ -52,25 +52,30 @@ def attention_page(
         raise UserError("a page of attention needs a model that has some (model.attention is none)")
     if any(not -1 <= node.parent < i for i, node in enumerate(tree)):
         raise UserError("in a tree of the search, the parent of a node stands before it")
-    signed = [_signed(name, np.asarray(matrix), record) for name, matrix in (evidence or {}).items()]
-    words = _words(record)
-    blocks = [_block(name, record) | {"words": words.get(name)} for name in record.blocks] + [block for block, _ in signed]
-    nodes = [[shown(n.token), n.parent, n.step, *_finite(np.exp(n.logprob), n.total), n.fate] for n in tree]
-    data: dict[str, Any] = {"in": record.text_in, "out": record.text_out, "blocks": blocks, "notes": list(notes), "tree": nodes}
+    whole = len(record.blocks) == 3  # as rollout needs it
+    blocks = [_block(name, record, w.shape, norms=name in record.norms, rollout=whole) for name, w in record.blocks.items()]
+    chunks = {}
+    for name, matrix in (evidence or {}).items():
+        scale = float(np.nanmax(np.abs(matrix), initial=1e-9)) / 32767
+        blocks.append(_block(name, record, (1, 1, *np.shape(matrix)), scale=scale))
+        chunks[f"{name}-0"] = _packed(np.rint(np.nan_to_num(matrix) / scale).astype("<i2").tobytes())
+    data: dict[str, Any] = {"in": record.text_in, "out": record.text_out, "blocks": blocks, "notes": list(notes)}
+    data["words"] = _words(record.text_in, record.source_spans), _words(record.text_out, record.target_spans)
+    data["tree"] = [[shown(n.token), n.parent, n.step, *_finite(np.exp(n.logprob), n.total), n.fate] for n in tree]
     data["alternatives"] = [[text, *_finite(score)] for text, score in alternatives]
     data["candidates"] = [[[shown(token), *_finite(p)] for token, p in step] for step in record.candidates]
-    chunks = {f"{block['name']}-0": packed for block, packed in signed}
-    room = LIMIT - 60_000 - len(json.dumps(data)) - sum(map(len, chunks.values()))
-    n, weights = _weights(record, room)
+    n, weights = _weights(record, LIMIT - 60_000 - len(json.dumps(data)) - sum(map(len, chunks.values())))
     near = " and ".join(f"one of {w:.0%} to ±{100 * (w**0.5 / n + 0.25 / n**2):.2g} points" for w in (0.5, 0.01))
     data |= {"levels": n, "exact": f"A weight is kept as one of {n + 1} levels of its square root: {near}."}
     # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
     island = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     # What is seen first comes before the program, which need not wait for the rest.
     first = f"{blocks[0]['name']}-{blocks[0]['shape'][0] - 1}"
-    chunks = {first: weights.pop(first)} | weights | chunks
-    scripts = [f'<script type="text/plain" id="{key}">{text}</script>' for key, text in chunks.items()]
-    return _filled(TITLE=title, DATA=island, FIRST=scripts[0], REST="\n".join(scripts[1:]))
+    scripts = [
+        f'<script type="text/plain" id="{key}">{text}</script>' for key, text in (weights | chunks).items() if key != first
+    ]
+    begin = f'<script type="text/plain" id="{first}">{weights[first]}</script>'
+    return _filled(TITLE=title, DATA=island, FIRST=begin, REST="\n".join(scripts))
 
 
 def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) -> Path:
@@ -100,74 +105,51 @@ def _finite(*numbers: float) -> list[float]:
     return [round(float(x), 6) for x in np.nan_to_num(np.asarray(numbers, np.float64), posinf=1e9, neginf=-1e9)]
 
 
-def _block(name: str, record: AttentionRecord) -> dict[str, Any]:
-    """One kind of attention for the page: its tokens, its words where these are fewer, and its shape."""
+def _block(name: str, record: AttentionRecord, shape: tuple[int, ...], **more: Any) -> dict[str, Any]:
+    """One kind of attention, or of evidence, for the page: its tokens and its shape."""
+    if name not in NAMES or ("scale" in more and name in record.blocks):
+        raise UserError(f"there is no page of {name}: there is {', '.join(NAMES)}")
     label, *headings = NAMES[name]
-    rows, columns = ([shown(token) for token in tokens] for tokens in sides(name, record.source, record.target))
-    shape = record.blocks[name].shape
+    kind = name if name in record.blocks else "cross"
+    rows, columns = ([shown(token) for token in tokens] for tokens in sides(kind, record.source, record.target))
     if len(shape) != 4 or shape[2:] != (len(rows), len(columns)) or 0 in shape:
         raise UserError(f"{name} attention has shape {shape}, expected (layers, heads, {len(rows)}, {len(columns)})")
-    block = {"name": name, "label": label, "headings": headings, "rows": rows, "columns": columns, "shape": list(shape)}
-    return block | {"rollout": len(record.blocks) == 3, "norms": name in record.norms, "steps": name != "encoder"}
+    return {"name": name, "label": label, "headings": headings, "rows": rows, "columns": columns, "shape": list(shape), **more}
 
 
-def _words(record: AttentionRecord) -> dict[str, Any]:
-    """For each block the words of its rows and columns, and the number of the word that each token is in; {} if that is the same."""
-    if (len(record.source_spans), len(record.target_spans)) != (len(record.source), len(record.target)):
-        return {}
-    names, numbers = [], []
-    for text, spans in ((record.text_in, record.source_spans), (record.text_out, record.target_spans)):
-        ones = np.ones((1, 1, len(spans), len(spans)), np.float32)  # summed over the columns of a word: how many tokens it has
-        words = AttentionRecord([], [], {"encoder": ones}, text_in=text, source_spans=spans).words()
-        names.append([shown(word) for word in words.source])
-        numbers.append([i for i, size in enumerate(words.blocks["encoder"][0, 0, 0]) for _ in range(round(float(size)))])
-    if numbers == [list(range(len(record.source))), list(range(len(record.target)))]:
-        return {}
-    source, target = zip(names, numbers)
-    read = [0, *(i + 1 for i in target[1][:-1])]
-    pairs = {"cross": (target, source), "encoder": (source, source), "decoder": (target, (["<bos>", *target[0]][: read[-1] + 1], read))}
-    return {block: {"rows": r[0], "row": r[1], "columns": c[0], "column": c[1]} for block, (r, c) in pairs.items()}
-
-
-def _signed(name: str, matrix: np.ndarray, record: AttentionRecord) -> tuple[dict[str, Any], str]:
-    """Evidence as one more block, and its numbers: 32767 for the largest."""
-    rows, columns = ([shown(token) for token in tokens] for tokens in sides("cross", record.source, record.target))
-    if name not in NAMES or name in record.blocks or matrix.shape != (len(rows), len(columns)):
-        raise UserError(f"evidence is occlusion or gradient ({len(rows)}, {len(columns)}), not {name} {matrix.shape}")
-    finite = np.nan_to_num(matrix.astype(np.float64), posinf=0, neginf=0)
-    scale = max(float(np.abs(finite).max()), 1e-9) / 32767
-    label, *headings = NAMES[name]
-    block = {"name": name, "label": label, "headings": headings, "rows": rows, "columns": columns, "shape": [1, 1, *matrix.shape]}
-    return block | {"scale": scale, "steps": True}, _packed(np.rint(finite / scale).astype("<i2").tobytes())
+def _words(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[str], list[int]] | None:
+    """The words of a text and, of each token, the number of its word."""
+    if not spans:
+        return None
+    ones = np.ones((1, 1, len(spans), len(spans)), np.float32)
+    words = AttentionRecord([], [], {"encoder": ones}, text_in=text, source_spans=list(spans)).words()
+    sizes = words.blocks["encoder"][0, 0, 0].astype(int)  # the ones of a word's tokens, summed
+    return [shown(word) for word in words.source], np.repeat(np.arange(len(sizes)), sizes).tolist()
 
 
 def _weights(record: AttentionRecord, room: int) -> tuple[int, dict[str, str]]:
     """The most levels whose chunks fit into that many characters, and the chunks."""
     none = np.zeros(0)
-    layers = {}
+    layers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name, weights in record.blocks.items():
-        norms = record.norms.get(name, [none] * len(weights))
-        layers |= {f"{name}-{i}": (w, v) for i, (w, v) in enumerate(zip(weights, norms))}
+        layers |= {f"{name}-{i}": (w, record.norms[name][i] if name in record.norms else none) for i, w in enumerate(weights)}
         if len(record.blocks) == 3:
             layers[f"{name}-rollout"] = (record.matrix(name, "rollout"), none)
     for n in LEVELS:
         likely = sum(len(_coded(w[0], n, none)) * len(w) for w in record.blocks.values())  # as if all layers were like the first
         if likely <= room or n == LEVELS[-1]:
-            chunks = {key: _coded(w, n, v) for key, (w, v) in layers.items()}
+            chunks = {key: _coded(w, n, norms) for key, (w, norms) in layers.items()}
             if sum(map(len, chunks.values())) <= room:
                 break
     return n, chunks
 
 
 def _coded(weights: np.ndarray, n: int, norms: np.ndarray) -> str:
-    codes = np.nan_to_num(weights.astype(np.float32))
-    np.sqrt(np.clip(codes, 0, 1, out=codes), out=codes)
-    codes *= n
-    return _packed(np.rint(codes, out=codes).astype(np.uint8).tobytes() + norms.astype("<f4").tobytes())
+    codes = np.sqrt(np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1)) * n
+    return _packed(np.rint(codes).astype(np.uint8).tobytes() + norms.astype("<f4").tobytes())
 
 
 def _packed(raw: bytes) -> str:
     """Noise packs best by letter counts alone, and what is mostly zeros by runs; both are quick."""
-    packers = [zlib.compressobj(strategy=strategy, memLevel=9) for strategy in (zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)]
-    tried = (packer.compress(raw) + packer.flush() for packer in packers[: 3 if len(raw) < 100_000 else 2])
-    return base64.b64encode(min(tried, key=len)).decode("ascii")
+    packers = [zlib.compressobj(strategy=strategy, memLevel=9) for strategy in (zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE)]
+    return base64.b64encode(min((packer.compress(raw) + packer.flush() for packer in packers), key=len)).decode("ascii")
