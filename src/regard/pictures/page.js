@@ -12,7 +12,7 @@ function make(tag, properties, ...inside) {
 }
 const quoted = (token) => `“\u2068${token}\u2069”`; // a word from right to left turns no sentence round
 const percent = (p) => `${(100 * p).toFixed(p > 0 && p < 0.001 ? 2 : 1)} %`;
-const signed = (v) => `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(3)}`;
+const signed = (v, plus = "+") => `${v < 0 ? "−" : plus}${Math.abs(v).toFixed(3)}`;
 
 // --- weights: bytes n·√w, packed layer by layer ---
 const weightOf = Float32Array.from(range(256), (code) => Math.min(1, (code / data.levels) ** 2));
@@ -100,7 +100,6 @@ function choose() {
   ribbon("rows", block.headings[0]);
   ribbon("columns", block.headings[1]);
   document.body.classList.toggle("signed", Boolean(block.scale));
-  if (picked.r >= names.rows.length || picked.c >= names.columns.length) picked = { r: -1, c: -1 };
   redraw();
 }
 
@@ -132,7 +131,7 @@ async function redraw() {
       count++;
     }
   } catch (error) {
-    $("said").textContent = `The weights could not be unpacked: ${error.message}. A browser from 2023 or later can.`;
+    if (mine === turn) $("said").textContent = `The weights could not be unpacked: ${error.message}. A browser from 2023 or later can.`;
     return;
   }
   if (head !== "max") for (let i = 0; i < all.length; i++) all[i] /= count;
@@ -149,8 +148,7 @@ async function redraw() {
 
 function added(sum, at, largest, copy) {
   if (!sum) return copy ? at.slice() : at;
-  if (largest) for (let i = 0; i < at.length; i++) sum[i] = Math.max(sum[i], at[i]);
-  else for (let i = 0; i < at.length; i++) sum[i] += at[i];
+  for (let i = 0; i < at.length; i++) sum[i] = largest ? Math.max(sum[i], at[i]) : sum[i] + at[i];
   return sum;
 }
 
@@ -168,7 +166,7 @@ function legend(layer, head, top) {
 // --- ribbons of tokens ---
 function ribbon(side, name) {
   if ($(side).names === names[side]) return;
-  $(side).names = names[side];
+  Object.assign($(side), { names: names[side], tops: null, high: null });
   $(`${side}-name`).textContent = name;
   $(side).replaceChildren(...names[side].map((token, i) => make("button", { type: "button", textContent: token, tabIndex: i ? -1 : 0 })));
 }
@@ -189,17 +187,24 @@ function arrows(event) {
   next.focus();
 }
 
-function light(side, weight, marked) {
-  const buttons = $(side).children, weights = Float32Array.from(buttons, (_, i) => weight(i));
+// Tokens in sight at once, those scrolled away when the pointer rests: quick at 500 tokens.
+function light(side, weight, marked, rest = false) {
+  const box = $(side), buttons = box.children, weights = Float32Array.from(buttons, (_, i) => weight(i));
   const top = weights.reduce((a, w) => Math.max(a, Math.abs(w)), 0) || 1;
+  box.tops ??= Array.from(buttons, (button) => button.offsetTop - buttons[0].offsetTop);
+  box.high ??= box.clientHeight;
   for (let i = 0; i < buttons.length; i++) {
-    const look = `${Math.round(25 * Math.abs(weights[i]) / top) / 25} ${weights[i] < 0} ${i === marked}`, button = buttons[i];
-    if (button.look === look) continue; // few change: quick at 500 tokens
+    const away = box.tops[i] - (box.scrolled ?? 0), button = buttons[i];
+    if (!rest && (away < -40 || away > box.high)) continue;
+    const look = `${Math.round(25 * Math.abs(weights[i]) / top) / 25} ${weights[i] < 0} ${i === marked}`;
+    if (button.look === look) continue;
     button.look = look;
     button.style.setProperty("--light", look.split(" ")[0]);
     button.classList.toggle("minus", weights[i] < 0);
     button.classList.toggle("on", i === marked);
   }
+  clearTimeout(box.later);
+  if (!rest) box.later = setTimeout(light, 150, side, weight, marked, true);
 }
 
 const weight = (map, r, c) => map.at[r * map.columns + c];
@@ -357,11 +362,13 @@ function under(event) {
 }
 
 function zoomed(factor) {
-  const view = $("view"), { r, c } = picked, x = (view.scrollLeft + view.clientWidth / 2 - left) / cell, y = (view.scrollTop + view.clientHeight / 2 - above) / cell;
+  const view = $("view"), { r, c } = picked; // what is picked stays in the middle, or else what is there
+  const x = c >= 0 ? c : (view.scrollLeft + view.clientWidth / 2 - left) / cell;
+  const y = r >= 0 ? r : (view.scrollTop + view.clientHeight / 2 - above) / cell;
   zoom = factor ? Math.max(1, Math.min(zoom * factor, 48 / fit)) : 1;
   lay();
-  view.scrollLeft = (c >= 0 ? c : x) * cell + left - view.clientWidth / 2;
-  view.scrollTop = (r >= 0 ? r : y) * cell + above - view.clientHeight / 2;
+  view.scrollLeft = x * cell + left - view.clientWidth / 2;
+  view.scrollTop = y * cell + above - view.clientHeight / 2;
   paint();
 }
 
@@ -385,8 +392,9 @@ function panels(seen, top, layered) {
   $("grid").style.gridTemplateColumns = `repeat(${across}, minmax(3rem, ${Math.max(8, shown.columns)}rem))`;
   $("grid").replaceChildren(...seen.map(({ layer, head, map }) => {
     const canvas = image(map, top, Math.max(1, Math.round(Math.max(map.columns, map.rows) / (room * (devicePixelRatio || 1)))));
-    const panel = make("button", { type: "button" }, canvas, `${layered ? `${long ? "layer " : ""}${Number(layer) + 1} · ` : ""}${long ? "head " : ""}${head + 1}`);
-    panel.setAttribute("aria-label", `layer ${Number(layer) + 1}, head ${head + 1}: choose it`);
+    const name = [...(layered ? [`layer ${Number(layer) + 1}`] : []), `head ${head + 1}`].join(" · ");
+    const panel = make("button", { type: "button", title: "choose it" }, canvas, long ? name : name.replace(/[a-z]+ /g, ""));
+    panel.setAttribute("aria-label", `${name}: choose it`);
     panel.onclick = () => { $("layer").value = layer; $("head").value = head; redraw().then(() => $("view").focus()); };
     canvas.onpointermove = (event) => pick(
       Math.max(0, Math.min(map.rows - 1, Math.floor(event.offsetY / canvas.clientHeight * map.rows))),
@@ -403,7 +411,10 @@ function upTo(i) {
   for (; i >= 0; i = nodes[i].parent) path.unshift(i);
   return path;
 }
-const told = (i) => `${quoted(upTo(i).map((j) => nodes[j].token).join(" "))} · log-probability ${signed(nodes[i].total).replace("+", "")} (${percent(Math.exp(nodes[i].total))}) · ${nodes[i].fate}`;
+function told(i) {
+  const { total, fate } = nodes[i];
+  return `${quoted(upTo(i).map((j) => nodes[j].token).join(" "))} · log-probability ${signed(total, "")} (${percent(Math.exp(total))}) · ${fate}`;
+}
 
 function draw(tag, attributes, ...inside) {
   const element = document.createElementNS($("tree").namespaceURI, tag);
@@ -446,7 +457,8 @@ function tree() {
       const from = x[step] - 30, begin = y(parent) + HIGH / 2;
       edges.push(draw("path", { class: fate, d: `M${from} ${begin}C${from + 18} ${begin} ${x[step] - 18} ${place} ${x[step]} ${place}` }));
     }
-    boxes.push(draw("g", { class: `node ${fate}`, "data-i": i, tabindex: boxes.length ? -1 : 0, role: "img", "aria-label": `${nodes[i].token}, ${percent(p)}, ${fate}` },
+    const said = { role: "img", "aria-label": `${nodes[i].token}, ${percent(p)}, ${fate}` };
+    boxes.push(draw("g", { class: `node ${fate}`, "data-i": i, tabindex: boxes.length ? -1 : 0, ...said },
       draw("rect", { x: x[step], y: y(i), width: wide[step], height: HIGH, rx: 6 }),
       draw("text", { x: middle, y: y(i) + 16, "text-anchor": "middle" }, label(nodes[i])),
       draw("text", { x: middle, y: y(i) + 30, "text-anchor": "middle", class: "share" }, percent(p))));
@@ -468,8 +480,9 @@ function tell(box) {
 
 function climb(event, boxes, row) {
   const now = Number(event.target.closest("g.node")?.dataset.i), all = boxes.map((box) => Number(box.dataset.i));
-  const beside = (sign) => all.filter((i) => nodes[i].step === nodes[now].step && sign * (row.get(i) - row.get(now)) > 0).sort((a, b) => sign * (row.get(a) - row.get(b)))[0];
-  const next = { ArrowLeft: () => nodes[now].parent, ArrowRight: () => all.find((i) => nodes[i].parent === now), ArrowUp: () => beside(-1), ArrowDown: () => beside(1) }[event.key]?.();
+  const column = all.filter((i) => nodes[i].step === nodes[now].step).sort((a, b) => row.get(a) - row.get(b));
+  const beside = (step) => column[column.indexOf(now) + step], child = all.find((i) => nodes[i].parent === now);
+  const next = { ArrowLeft: nodes[now].parent, ArrowRight: child, ArrowUp: beside(-1), ArrowDown: beside(1) }[event.key];
   const box = boxes[all.indexOf(next)];
   if (!box) return;
   event.preventDefault();
@@ -480,29 +493,25 @@ function climb(event, boxes, row) {
 }
 
 // --- begin ---
-const again = () => show();
-function recolour() { ramps(); show(); } // at once: a printer does not wait
-$("in").textContent = data.in;
-$("out").textContent = data.out;
-$("exact").textContent = data.exact;
+const again = () => { for (const side of ["rows", "columns"]) $(side).tops = $(side).high = null; show(); };
+const recolour = () => { ramps(); show(); }; // at once: a printer does not wait
+for (const id of ["in", "out", "exact"]) $(id).textContent = data[id];
 $("notes").replaceChildren(...data.notes.map((note) => make("li", {}, note)));
 $("others").hidden = !data.alternatives.length;
-$("alternatives").replaceChildren(...data.alternatives.map(([text, score]) => make("li", {}, make("bdi", {}, text), make("span", {}, ` ${signed(score).replace("+", "")}`))));
+$("alternatives").replaceChildren(...data.alternatives.map(([text, score]) => make("li", {}, make("bdi", {}, text), make("span", {}, ` ${signed(score, "")}`))));
 options($("block"), data.blocks.map((b, i) => [i, b.label]), 0);
-$("block").onchange = () => { picked = { r: -1, c: -1 }; zoom = 1; choose(); };
-$("words").onchange = $("block").onchange;
+$("block").onchange = $("words").onchange = () => { picked = { r: -1, c: -1 }; zoom = 1; choose(); };
 $("layer").onchange = $("head").onchange = $("norm").onchange = $("faint").onchange = redraw;
 for (const side of ["rows", "columns"]) {
   $(side).onpointerover = $(side).onpointerdown = pointed;
   $(side).addEventListener("focusin", pointed);
   $(side).onkeydown = arrows;
+  $(side).onscroll = () => { $(side).scrolled = $(side).scrollTop; };
 }
 $("map").onpointermove = $("map").onpointerdown = under;
 $("view").onkeydown = keys;
 $("view").onscroll = () => soon(paint);
-$("larger").onclick = () => zoomed(1.5);
-$("smaller").onclick = () => zoomed(1 / 1.5);
-$("fit").onclick = () => zoomed(0);
+for (const [id, factor] of [["larger", 1.5], ["smaller", 1 / 1.5], ["fit", 0]]) $(id).onclick = () => zoomed(factor);
 matchMedia("(prefers-color-scheme: dark)").onchange = matchMedia("print").onchange = recolour;
 window.onresize = () => soon(again);
 ramps();

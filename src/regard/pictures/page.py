@@ -75,7 +75,8 @@ def attention_page(
         f'<script type="text/plain" id="{key}">{text}</script>' for key, text in (weights | chunks).items() if key != first
     ]
     begin = f'<script type="text/plain" id="{first}">{weights[first]}</script>'
-    return _filled(TITLE=title, DATA=island, FIRST=begin, REST="\n".join(scripts))
+    named = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
+    return _filled(TITLE=named, DATA=island, FIRST=begin, REST="\n".join(scripts))
 
 
 def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) -> Path:
@@ -91,14 +92,14 @@ def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) 
 
 def _filled(**parts: str) -> str:
     """The template with its parts. Its policy lets one script and one style work, these, by their hashes."""
-    for name, suffix in (("PAGE", "html"), ("STYLE", "css"), ("SCRIPT", "js")):
-        parts[name] = files("regard.pictures").joinpath(f"page.{suffix}").read_text(encoding="utf-8")
-    own = (base64.b64encode(hashlib.sha256(parts[name].encode()).digest()).decode() for name in ("SCRIPT", "STYLE"))
+    template, style, script = (
+        files("regard.pictures").joinpath(f"page.{end}").read_text("utf-8") for end in ("html", "css", "js")
+    )
+    own = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))
     policy = "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
-    parts["POLICY"] = policy.format(*own)
-    parts["TITLE"] = html.escape(parts["TITLE"]).encode("ascii", "xmlcharrefreplace").decode()
+    parts |= {"STYLE": style, "SCRIPT": script, "POLICY": policy.format(*own)}
     # In one pass, so that a title that says {{DATA}} stays a title.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], parts["PAGE"])
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template)
 
 
 def _finite(*numbers: float) -> list[float]:
@@ -129,24 +130,21 @@ def _words(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[str], list
 
 def _weights(record: AttentionRecord, room: int) -> tuple[int, dict[str, str]]:
     """The most levels whose chunks fit into that many characters, and the chunks."""
-    none = np.zeros(0)
-    layers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for name, weights in record.blocks.items():
-        layers |= {f"{name}-{i}": (w, record.norms[name][i] if name in record.norms else none) for i, w in enumerate(weights)}
-        if len(record.blocks) == 3:
-            layers[f"{name}-rollout"] = (record.matrix(name, "rollout"), none)
-    for n in LEVELS:
-        likely = sum(len(_coded(w[0], n, none)) * len(w) for w in record.blocks.values())  # as if all layers were like the first
-        if likely <= room or n == LEVELS[-1]:
-            chunks = {key: _coded(w, n, norms) for key, (w, norms) in layers.items()}
+    layers = {f"{name}-{i}": w for name, weights in record.blocks.items() for i, w in enumerate(weights)}
+    if len(record.blocks) == 3:
+        layers |= {f"{name}-rollout": record.matrix(name, "rollout") for name in record.blocks}
+    norms = {f"{name}-{i}": v.astype("<f4").tobytes() for name, lengths in record.norms.items() for i, v in enumerate(lengths)}
+
+    def packed(key: str, n: int) -> str:
+        codes = np.sqrt(np.clip(np.nan_to_num(layers[key].astype(np.float32)), 0, 1)) * n
+        return _packed(np.rint(codes).astype(np.uint8).tobytes() + norms.get(key, b""))
+
+    for n in LEVELS:  # first as if all layers were like the first one
+        if sum(len(packed(f"{name}-0", n)) * len(w) for name, w in record.blocks.items()) <= room or n == LEVELS[-1]:
+            chunks = {key: packed(key, n) for key in layers}
             if sum(map(len, chunks.values())) <= room:
                 break
     return n, chunks
-
-
-def _coded(weights: np.ndarray, n: int, norms: np.ndarray) -> str:
-    codes = np.sqrt(np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1)) * n
-    return _packed(np.rint(codes).astype(np.uint8).tobytes() + norms.astype("<f4").tobytes())
 
 
 def _packed(raw: bytes) -> str:
