@@ -101,7 +101,7 @@ MIDDLES = """() => {
   const canvas = document.getElementById("map"), pen = canvas.getContext("2d");
   const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
   const at = (x, y) => 4 * (Math.floor(y * devicePixelRatio) * canvas.width + Math.floor(x * devicePixelRatio));
-  const pixel = (r, c) => at(left + (c + .5) * cell, above + (r + .5) * cell);
+  const pixel = (r, c) => at(left + (c + .5) * cell, above + (r + .5) * line);
   return names.rows.map((_, r) => names.columns.map((_, c) => [...data.slice(pixel(r, c), pixel(r, c) + 3)]));
 }"""
 

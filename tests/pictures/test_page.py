@@ -94,7 +94,7 @@ def test_a_page_too_large_is_coarser_and_says_so(monkeypatch: pytest.MonkeyPatch
     assert n < 255
     assert len(coarse) <= len(fine) - 3000
     assert (np.abs(unpacked(coarse, "cross-3", 2, 60, 60) - cross[3]) <= bound(cross[3], n)).all()
-    assert f"one of {n + 1} levels" in island(coarse)["exact"]
+    assert f"in {n} steps" in island(coarse)["exact"]
 
 
 def test_weights_out_of_range_are_clipped() -> None:

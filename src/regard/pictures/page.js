@@ -160,7 +160,8 @@ function legend(layer, head, top) {
   $("view").setAttribute("aria-label", name);
   $("low").textContent = block.scale ? signed(-top) : "0";
   const least = block.scale ? signed(top) : percent(top);
-  $("top").textContent = `${least}, the largest ${block.scale ? "" : "weight "}shown${$("faint").checked ? "; colours by the square root" : ""}`;
+  const faint = $("faint").checked ? "; colours by the square root" : "";
+  $("top").textContent = `${least}, the largest ${block.scale ? "" : "weight "}shown${faint}`;
 }
 
 // --- ribbons of tokens ---
@@ -246,7 +247,7 @@ function candidates(step) {
 }
 
 // --- the heatmap: only what is seen is drawn, and its labels stay ---
-let zoom = 1, fit = 1, cell = 1, left = 0, above = 0, picture = null, ramp, ink;
+let zoom = 1, fit = 1, cell = 1, line = 1, left = 0, above = 0, picture = null, ramp, ink; // a cell is cell × line
 const waiting = new Set();
 function soon(work) { // once, before the next frame
   if (!waiting.has(work)) requestAnimationFrame(() => { waiting.delete(work); work(); });
@@ -266,19 +267,19 @@ function ramps() { // 511 colours, from −1 through 0 to 1
   });
 }
 
-// One pixel a weight, or the strongest of k × k: what is thin does not fade away.
-function image(map, top, k) {
-  const wide = Math.ceil(map.columns / k), high = Math.ceil(map.rows / k), canvas = make("canvas", { width: wide, height: high });
-  const pixels = new ImageData(wide, high), colours = new Uint32Array(pixels.data.buffer), faint = $("faint").checked;
-  for (let y = 0; y < high; y++) for (let x = 0; x < wide; x++) {
-    let w = map.at[y * k * map.columns + x * k];
-    for (let r = y * k; k > 1 && r < Math.min(map.rows, y * k + k); r++) for (let c = x * k; c < Math.min(map.columns, x * k + k); c++) {
-      const other = map.at[r * map.columns + c];
-      if (Math.abs(other) > Math.abs(w)) w = other;
-    }
-    const t = faint ? Math.sign(w) * Math.sqrt(Math.abs(w) / top) : w / top;
-    colours[y * wide + x] = ramp[255 + Math.round(255 * t)];
+// One pixel a weight, or the strongest of across × down: what is thin does not fade away.
+function image(map, top, across, down = across) {
+  const wide = Math.ceil(map.columns / across), high = Math.ceil(map.rows / down), faint = $("faint").checked;
+  const pixels = new ImageData(wide, high), colours = new Uint32Array(pixels.data.buffer), strongest = new Float32Array(wide * high);
+  for (let r = 0, i = 0; r < map.rows; r++) for (let c = 0; c < map.columns; c++, i++) {
+    const to = Math.floor(r / down) * wide + Math.floor(c / across);
+    if (Math.abs(map.at[i]) > Math.abs(strongest[to])) strongest[to] = map.at[i];
   }
+  strongest.forEach((w, i) => {
+    const t = faint ? Math.sign(w) * Math.sqrt(Math.abs(w) / top) : w / top;
+    colours[i] = ramp[255 + Math.round(255 * t)];
+  });
+  const canvas = make("canvas", { width: wide, height: high });
   canvas.getContext("2d").putImageData(pixels, 0, 0);
   return canvas;
 }
@@ -295,12 +296,14 @@ function lay() { // sizes, then the picture
   above = widest(names.columns, 150);
   fit = Math.min(34, (room - left - 4) / shown.columns, Math.max(12, (room - left - 4) / shown.rows));
   cell = Math.max(0.1, fit * zoom); // a window may have no width for a moment
+  line = Math.max(cell, Math.min(48, zoom * Math.min(24, 420 / shown.rows))); // a few rows are not thin, however many columns
   $("larger").disabled = cell > 47;
   $("smaller").disabled = zoom <= 1;
   $("sheet").style.width = `${left + cell * shown.columns + 2}px`;
-  $("sheet").style.height = `${above + cell * shown.rows + 2}px`;
-  const k = Math.max(1, Math.round(1 / (cell * (devicePixelRatio || 1))));
-  picture = { k, canvas: image(shown, shown.top || 1, k) };
+  $("sheet").style.height = `${above + line * shown.rows + 2}px`;
+  const [across, down] = [cell, line].map((size) => Math.max(1, Math.round(1 / (size * (devicePixelRatio || 1)))));
+  const canvas = image(shown, shown.top || 1, across, down);
+  picture = { canvas, wide: cell * across * canvas.width, high: line * down * canvas.height };
 }
 
 function paint() {
@@ -312,23 +315,23 @@ function paint() {
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
   pen.scale(sharp, sharp);
-  const x0 = left - view.scrollLeft, y0 = above - view.scrollTop, { k } = picture;
+  const x0 = left - view.scrollLeft, y0 = above - view.scrollTop;
   pen.save();
   pen.beginPath();
   pen.rect(left - 1, above - 1, width, height);
   pen.clip();
-  pen.imageSmoothingEnabled = cell * k * sharp < 1;
-  pen.drawImage(picture.canvas, x0, y0, cell * k * picture.canvas.width, cell * k * picture.canvas.height);
+  pen.imageSmoothingEnabled = picture.wide * sharp < picture.canvas.width;
+  pen.drawImage(picture.canvas, x0, y0, picture.wide, picture.high);
   pen.strokeStyle = ink.line;
-  pen.strokeRect(x0 - 0.5, y0 - 0.5, cell * shown.columns + 1, cell * shown.rows + 1);
+  pen.strokeRect(x0 - 0.5, y0 - 0.5, cell * shown.columns + 1, line * shown.rows + 1);
   pen.strokeStyle = ink.mark;
   pen.lineWidth = cell < 4 ? 1 : 2;
   const { r, c } = picked;
-  if (r >= 0) pen.strokeRect(x0 - 0.5, y0 + r * cell - 0.5, cell * shown.columns + 1, cell + 1);
-  if (c >= 0) pen.strokeRect(x0 + c * cell - 0.5, y0 - 0.5, cell + 1, cell * shown.rows + 1);
+  if (r >= 0) pen.strokeRect(x0 - 0.5, y0 + r * line - 0.5, cell * shown.columns + 1, line + 1);
+  if (c >= 0) pen.strokeRect(x0 + c * cell - 0.5, y0 - 0.5, cell + 1, line * shown.rows + 1);
   pen.restore();
-  labels(pen, names.rows, r, y0, above, height, (token, at) => pen.fillText(token, left - 6, at, left - 8), "right");
-  labels(pen, names.columns, c, x0, left, width, (token, at) => {
+  labels(pen, names.rows, r, line, y0, above, height, (token, at) => pen.fillText(token, left - 6, at, left - 8), "right");
+  labels(pen, names.columns, c, cell, x0, left, width, (token, at) => {
     pen.save();
     pen.translate(at, above - 6);
     pen.rotate(-Math.PI / 2);
@@ -337,14 +340,14 @@ function paint() {
   }, "left");
 }
 
-function labels(pen, tokens, marked, start, from, to, write, align) {
-  const every = Math.ceil((LABEL + 2) / cell), where = (i) => start + (i + 0.5) * cell; // long inputs: every second, third … name
-  const first = Math.max(0, Math.floor((from - start) / cell)), last = Math.min(tokens.length - 1, Math.floor((to - start) / cell));
+function labels(pen, tokens, marked, size, start, from, to, write, align) {
+  const every = Math.ceil((LABEL + 2) / size), where = (i) => start + (i + 0.5) * size; // long inputs: every second, third … name
+  const first = Math.max(0, Math.floor((from - start) / size)), last = Math.min(tokens.length - 1, Math.floor((to - start) / size));
   pen.textBaseline = "middle";
   pen.textAlign = align;
   pen.direction = "ltr";
   for (let i = Math.ceil(first / every) * every; i <= last; i += every) {
-    if (i === marked || (marked >= 0 && Math.abs(i - marked) * cell < LABEL + 1)) continue; // room for the marked one
+    if (i === marked || (marked >= 0 && Math.abs(i - marked) * size < LABEL + 1)) continue; // room for the marked one
     font(pen, 400);
     pen.fillStyle = ink.text;
     write(tokens[i], where(i));
@@ -357,18 +360,19 @@ function labels(pen, tokens, marked, start, from, to, write, align) {
 
 function under(event) {
   const x = event.offsetX, y = event.offsetY, view = $("view");
-  const c = x < left ? -1 : Math.floor((x - left + view.scrollLeft) / cell), r = y < above ? -1 : Math.floor((y - above + view.scrollTop) / cell);
+  const c = x < left ? -1 : Math.floor((x - left + view.scrollLeft) / cell);
+  const r = y < above ? -1 : Math.floor((y - above + view.scrollTop) / line);
   if (r < shown.rows && c < shown.columns && (r >= 0 || c >= 0) && (r !== picked.r || c !== picked.c)) pick(r, c);
 }
 
 function zoomed(factor) {
   const view = $("view"), { r, c } = picked; // what is picked stays in the middle, or else what is there
   const x = c >= 0 ? c : (view.scrollLeft + view.clientWidth / 2 - left) / cell;
-  const y = r >= 0 ? r : (view.scrollTop + view.clientHeight / 2 - above) / cell;
+  const y = r >= 0 ? r : (view.scrollTop + view.clientHeight / 2 - above) / line;
   zoom = factor ? Math.max(1, Math.min(zoom * factor, 48 / fit)) : 1;
   lay();
   view.scrollLeft = x * cell + left - view.clientWidth / 2;
-  view.scrollTop = y * cell + above - view.clientHeight / 2;
+  view.scrollTop = y * line + above - view.clientHeight / 2;
   paint();
 }
 
@@ -378,11 +382,11 @@ function keys(event) {
   if ((!move && factor === undefined) || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   if (!move) return zoomed(factor);
-  const to = (now, step, count) => Math.max(0, Math.min(count - 1, now + step));
-  const r = to(Math.max(0, picked.r), picked.r < 0 ? 0 : move[0], shown.rows), c = to(Math.max(0, picked.c), picked.c < 0 ? 0 : move[1], shown.columns);
+  const to = (now, step, count) => (now < 0 ? 0 : Math.max(0, Math.min(count - 1, now + step)));
+  const r = to(picked.r, move[0], shown.rows), c = to(picked.c, move[1], shown.columns);
   const view = $("view"), into = (low, size, now, room) => Math.min(low, Math.max(now, low + size - room));
   view.scrollLeft = into(c * cell, left + cell, view.scrollLeft, view.clientWidth - 4);
-  view.scrollTop = into(r * cell, above + cell, view.scrollTop, view.clientHeight - 4);
+  view.scrollTop = into(r * line, above + line, view.scrollTop, view.clientHeight - 4);
   pick(r, c);
 }
 
@@ -495,10 +499,12 @@ function climb(event, boxes, row) {
 // --- begin ---
 const again = () => { for (const side of ["rows", "columns"]) $(side).tops = $(side).high = null; show(); };
 const recolour = () => { ramps(); show(); }; // at once: a printer does not wait
+document.querySelector(".texts").hidden = !data.in && !data.out;
 for (const id of ["in", "out", "exact"]) $(id).textContent = data[id];
 $("notes").replaceChildren(...data.notes.map((note) => make("li", {}, note)));
 $("others").hidden = !data.alternatives.length;
-$("alternatives").replaceChildren(...data.alternatives.map(([text, score]) => make("li", {}, make("bdi", {}, text), make("span", {}, ` ${signed(score, "")}`))));
+$("alternatives").replaceChildren(...data.alternatives.map(([text, score]) =>
+  make("li", {}, make("bdi", {}, text), make("span", {}, ` ${signed(score, "")}`))));
 options($("block"), data.blocks.map((b, i) => [i, b.label]), 0);
 $("block").onchange = $("words").onchange = () => { picked = { r: -1, c: -1 }; zoom = 1; choose(); };
 $("layer").onchange = $("head").onchange = $("norm").onchange = $("faint").onchange = redraw;

@@ -65,8 +65,9 @@ def attention_page(
     data["alternatives"] = [[text, *_finite(score)] for text, score in alternatives]
     data["candidates"] = [[[shown(token), *_finite(p)] for token, p in step] for step in record.candidates]
     n, weights = _weights(record, LIMIT - 60_000 - len(json.dumps(data)) - sum(map(len, chunks.values())))
-    near = " and ".join(f"one of {w:.0%} to ±{100 * (w**0.5 / n + 0.25 / n**2):.2g} points" for w in (0.5, 0.01))
-    data |= {"levels": n, "exact": f"A weight is kept as one of {n + 1} levels of its square root: {near}."}
+    half, little = (f"{100 * (w**0.5 / n + 0.25 / n**2):.2g}" for w in (0.5, 0.01))
+    exact = f"Weights are kept in {n} steps of their square root: 50 % is exact to ±{half} points, 1 % to ±{little}."
+    data |= {"levels": n, "exact": exact}
     # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
     island = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     # What is seen first comes before the program, which need not wait for the rest.
