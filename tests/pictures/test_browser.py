@@ -193,7 +193,10 @@ def test_paper_is_light_and_has_no_controls(show: Callable[..., Any]) -> None:
     heaviest = np.unravel_index(RECORD.matrix().argmax(), (4, 6))
     on_screen = cells(page)[heaviest].sum()
     page.emulate_media(media="print")
-    page.wait_for_function("ink.text === '#23262b'")
+    for _ in range(40):  # the page hears of it with the next frame
+        if page.evaluate("ink.text === '#23262b'"):
+            break
+        page.wait_for_timeout(50)
     assert cells(page)[heaviest].sum() < 250 < 500 < on_screen
     assert not page.locator("#block").is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

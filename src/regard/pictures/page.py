@@ -56,9 +56,10 @@ def attention_page(
     blocks = [_block(name, record, w.shape, norms=name in record.norms, rollout=whole) for name, w in record.blocks.items()]
     chunks = {}
     for name, matrix in (evidence or {}).items():
-        scale = float(np.nanmax(np.abs(matrix), initial=1e-9)) / 32767
+        matrix = np.nan_to_num(matrix, posinf=0, neginf=0)
+        scale = float(np.abs(matrix).max(initial=1e-9)) / 32767
         blocks.append(_block(name, record, (1, 1, *np.shape(matrix)), scale=scale))
-        chunks[f"{name}-0"] = _packed(np.rint(np.nan_to_num(matrix) / scale).astype("<i2").tobytes())
+        chunks[f"{name}-0"] = _packed(np.rint(matrix / scale).astype("<i2").tobytes())
     data: dict[str, Any] = {"in": record.text_in, "out": record.text_out, "blocks": blocks, "notes": list(notes)}
     data["words"] = _words(record.text_in, record.source_spans), _words(record.text_out, record.target_spans)
     data["tree"] = [[shown(n.token), n.parent, n.step, *_finite(np.exp(n.logprob), n.total), n.fate] for n in tree]
@@ -70,14 +71,18 @@ def attention_page(
     data |= {"levels": n, "exact": exact}
     # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
     island = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    # What is seen first comes before the program, which need not wait for the rest.
-    first = f"{blocks[0]['name']}-{blocks[0]['shape'][0] - 1}"
-    scripts = [
-        f'<script type="text/plain" id="{key}">{text}</script>' for key, text in (weights | chunks).items() if key != first
-    ]
-    begin = f'<script type="text/plain" id="{first}">{weights[first]}</script>'
-    named = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
-    return _filled(TITLE=named, DATA=island, FIRST=begin, REST="\n".join(scripts))
+    first = f"{blocks[0]['name']}-{blocks[0]['shape'][0] - 1}"  # shown while the rest is still being loaded
+    chunks = {first: weights[first]} | weights | chunks
+    scripts = [f'<script type="text/plain" id="{key}">{text}</script>' for key, text in chunks.items()]
+    parts = {"DATA": island, "FIRST": scripts[0], "REST": "\n".join(scripts[1:])}
+    parts["TITLE"] = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
+    here = files("regard.pictures")
+    template, style, script = (here.joinpath(f"page.{end}").read_text("utf-8") for end in ("html", "css", "js"))
+    own = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))  # only these may work
+    policy = "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+    parts |= {"STYLE": style, "SCRIPT": script, "POLICY": policy.format(*own)}
+    # In one pass, so that a title that says {{DATA}} stays a title.
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template)
 
 
 def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) -> Path:
@@ -89,18 +94,6 @@ def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) 
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(page, encoding="utf-8")
     return place
-
-
-def _filled(**parts: str) -> str:
-    """The template with its parts. Its policy lets one script and one style work, these, by their hashes."""
-    template, style, script = (
-        files("regard.pictures").joinpath(f"page.{end}").read_text("utf-8") for end in ("html", "css", "js")
-    )
-    own = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))
-    policy = "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
-    parts |= {"STYLE": style, "SCRIPT": script, "POLICY": policy.format(*own)}
-    # In one pass, so that a title that says {{DATA}} stays a title.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template)
 
 
 def _finite(*numbers: float) -> list[float]:
