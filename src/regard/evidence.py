@@ -3,42 +3,51 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from regard import storage
-from regard.card import write_card
 from regard.data.batches import Batch, collate
-from regard.data.corpus import Corpus
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
 from regard.record import AttentionRecord
-from regard.result import Result
-from regard.run import Run
-from regard.scoring import bleu, exact_match
+from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
-from regard.translator import Translator, load
 
 Matrix = npt.NDArray[np.floating[Any]]
 LIMIT = "Attention shows what a state was mixed from, not what the answer hangs on: a token can be looked at and not matter."
+
+
+class Reader(Protocol):
+    """A `regard.Translator`, or whatever has a model and its tokenizers."""
+
+    model: Seq2Seq
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def device(self) -> torch.device: ...
+
+
+class Answer(Protocol):
+    """A `regard.result.Result`: a text, and what was answered."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def ids(self) -> list[int]: ...
+    @property
+    def parts(self) -> Sequence[Any]: ...
 
 
 class Head(NamedTuple):
@@ -59,13 +68,13 @@ class Reading(NamedTuple):
 
 
 @torch.inference_mode()
-def occlusion(translator: Translator, result: Result, *, budget: int = 1 << 24) -> Matrix:
+def occlusion(translator: Reader, result: Answer, *, budget: int = 1 << 24) -> Matrix:
     """(T, S): log-probability that each target token, <eos> too, loses if a source token is hidden. Above 0: it helped.
 
     Hidden: in its place the encoder reads the mean vector of the vocabulary, which says that there is a token, and not which.
     (<unk> would say as much only had training shown it.) budget: logits at a time.
     """
-    model, (batch,) = translator.model, _batches(translator, [result])
+    model, (batch,) = translator.model, batches_of(translator, [result])
     embedding: Any = model.encoder.embedding
     mean = embedding(torch.arange(FIRST, translator.source.size, device=translator.device)).mean(0)
     whole, lost = _logprobs(model, batch), []
@@ -75,12 +84,12 @@ def occlusion(translator: Translator, result: Result, *, budget: int = 1 << 24) 
     return np.asarray(torch.cat(lost).T.cpu().numpy())
 
 
-def gradient_times_input(translator: Translator, result: Result) -> Matrix:
+def gradient_times_input(translator: Reader, result: Answer) -> Matrix:
     """(T, S): how fast the log-probability of each target token grows as a source token's vector is made longer.
 
     That is its gradient times the vector, summed; in a linear model, what the token added. One way back for each target token.
     """
-    (batch,), read = _batches(translator, [result]), list[Tensor]()
+    (batch,), read = batches_of(translator, [result]), list[Tensor]()
 
     def keep(x: Tensor) -> Tensor:
         read.append(x.detach().requires_grad_())
@@ -93,12 +102,12 @@ def gradient_times_input(translator: Translator, result: Result) -> Matrix:
 
 
 @torch.inference_mode()
-def logit_lens(translator: Translator, result: Result, n: int = 3) -> list[list[Reading]]:
+def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Reading]]:
     """For each layer of the decoder, each target token: what the model would say if this layer were its last.
 
     The last norm and the output layer read the layer's state (nostalgebraist 2020). The last row is what the model does say.
     """
-    (batch,), decoder = _batches(translator, [result]), translator.model.decoder
+    (batch,), decoder = batches_of(translator, [result]), translator.model.decoder
     if not isinstance(decoder, TransformerDecoder):
         raise UserError("the logit lens needs a Transformer: the layers of an RNN have no stream in common")
     states, rows = list[Tensor](), []
@@ -124,18 +133,25 @@ def agreement(record: AttentionRecord, evidence: Matrix, how: str = "mean") -> f
     return float(np.mean(found)) if found else math.nan
 
 
+def correlation(record: AttentionRecord, occluded: Matrix) -> str:
+    """The same, in a sentence."""
+    last, flow = (f"{agreement(record, occluded, how):.2f}" for how in ("mean", "rollout"))
+    numbers = f"{last} (last layer), {flow} (rollout); mean of {len(occluded)} target tokens"
+    return f"Rank correlation of attention and occlusion (Spearman): {numbers}."
+
+
 def _ranks(x: Matrix) -> npt.NDArray[np.float64]:
     """From 1; equal values share the mean of their ranks."""
     _, place, count = np.unique(x, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(count) - (count - 1) / 2)[place], np.float64)
 
 
-def _batches(translator: Translator, examples: Sequence[Result | tuple[str, str]], tokens: int = 4096) -> list[Batch]:
+def batches_of(translator: Reader, examples: Sequence[Answer | tuple[str, str]], tokens: int = 4096) -> list[Batch]:
     if isinstance(translator.model.decoder, Decoders):
         raise UserError("several models have several reasons: load one of them alone to see its evidence")
-    if parts := [one.parts for one in examples if isinstance(one, Result) and one.parts]:
+    if parts := [one.parts for one in examples if not isinstance(one, tuple) and one.parts]:
         raise UserError(f"split into {len(parts[0])} parts: ask for the evidence of one, such as result.parts[0]")
-    both = [(one.source, one.ids) if isinstance(one, Result) else (one[0], translator.target.encode(one[1])) for one in examples]
+    both = [(one[0], translator.target.encode(one[1])) if isinstance(one, tuple) else (one.source, one.ids) for one in examples]
     rows = sorted((([*translator.source.encode(s), EOS], [BOS, *t, EOS]) for s, t in both), key=lambda row: max(map(len, row)))
     made = []
     while rows:
@@ -168,17 +184,17 @@ def _hooked(register: Any, change: Callable[[Any], Any]) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def heads(translator: Translator, examples: Sequence[Result | tuple[str, str]]) -> list[Head]:
+def heads(translator: Reader, examples: Sequence[Answer | tuple[str, str]]) -> list[Head]:
     """Of every head, what target tokens lose without it: of answers, or of pairs of texts."""
-    batches, model = _batches(translator, examples), translator.model
-    whole = _loss(model, batches)
-    return [one._replace(lost=_loss(model, batches, [one]) - whole) for one in _heads(model)]
+    batches, model = batches_of(translator, examples), translator.model
+    whole = loss_without(model, batches)
+    return [one._replace(lost=loss_without(model, batches, [one]) - whole) for one in heads_of(model)]
 
 
 @contextmanager
 def without(model: Seq2Seq, gone: Iterable[Head]) -> Iterator[None]:
     """The model while these heads are silent: zeros where they would have spoken. An RNN's attention is one head."""
-    found = _heads(model)
+    found = heads_of(model)
     with ExitStack() as stack:
         for one in gone:
             _, attention = found[one._replace(lost=0.0)]
@@ -192,7 +208,7 @@ def _silenced(x: Tensor, heads: int, head: int) -> Tensor:
     return (x.unflatten(-1, (heads, -1)) * kept[:, None]).flatten(-2)
 
 
-def _heads(model: Seq2Seq) -> dict[Head, tuple[str, Attention]]:
+def heads_of(model: Seq2Seq) -> dict[Head, tuple[str, Attention]]:
     """Every head, with the name of its attention."""
     found: dict[Head, tuple[str, Attention]] = {}
     for name, module in model.named_modules():
@@ -203,64 +219,6 @@ def _heads(model: Seq2Seq) -> dict[Head, tuple[str, Attention]]:
     return found
 
 
-def _loss(model: Seq2Seq, batches: Sequence[Batch], gone: Iterable[Head] = ()) -> float:
+def loss_without(model: Seq2Seq, batches: Sequence[Batch], gone: Iterable[Head] = ()) -> float:
     with without(model, gone):
         return sum(float(model.loss(batch).nll) for batch in batches) / sum(batch.tokens for batch in batches)
-
-
-@torch.inference_mode()
-def prune(
-    run: str | Path, out: str | Path, pairs: Sequence[tuple[str, str]] = (), tolerance: float = 0.01, points: float = 0.5
-) -> Run:
-    """Write a run without the heads that `pairs` (none: 500 of its dev pairs) can spare; the least needed are tried first.
-
-    Perplexity may grow by the share `tolerance`, BLEU and exact match (0 to 100) fall by `points`; the new `manifest["pruned"]`
-    has the heads and the scores before and after. In all checkpoints the weights with which those heads speak become zero:
-    shapes and speed stay, and training on may wake the heads again.
-    """
-    old, out = Run.open(run), Path(out)
-    translator = load(old)
-    model, found = translator.model, _heads(translator.model)
-    if out.exists():
-        raise UserError(f"{out} exists: name a new folder")
-    if not found or not all(attention.projections for _, attention in found.values()):
-        raise UserError(f"{old.path}: an RNN has at most one head, and that one has no weights to silence")
-    rows = () if pairs else islice(iter(Corpus.open(old.path / "data" / "dev")), 500)
-    pairs = pairs or [(old.source.decode(source), old.target.decode(target)) for source, target in rows]
-    batches, references = _batches(translator, pairs), [[target] for _, target in pairs]
-
-    def scores(gone: list[Head]) -> dict[str, float]:
-        with without(model, gone):
-            answers = [result.text for result in translator.translate(source for source, _ in pairs)]
-        right = {"bleu": bleu(answers, references).score, "exact_match": 100 * exact_match(answers, references)}
-        return {"loss": _loss(model, batches, gone), **right}
-
-    before, removed = scores([]), list[Head]()
-    for one in sorted(heads(translator, pairs), key=lambda head: head.lost):
-        removed += [one] if _loss(model, batches, [*removed, one]) <= before["loss"] + math.log1p(tolerance) else []
-    after = scores(removed)
-    while removed and any(after[name] < before[name] - points for name in ("bleu", "exact_match")):
-        after = scores(removed := removed[:-1])
-    facts = {"of": len(found), "heads": [one._asdict() for one in removed], "before": before, "after": after}
-    return _write(old, out, [(one.head, *found[one._replace(lost=0.0)]) for one in removed], facts)
-
-
-def _write(old: Run, out: Path, gone: list[tuple[int, str, Attention]], facts: dict[str, Any]) -> Run:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as folder:  # so that it is whole or absent
-        aside = shutil.copytree(old.path, Path(folder) / out.name, ignore=shutil.ignore_patterns("lock", "tensorboard"))
-        for checkpoint in (aside / "checkpoints").iterdir():
-            files = storage.read_directory(checkpoint)
-            for file in {"model.safetensors", "raw.safetensors"} & set(files):
-                weights = tensors_from_bytes(files[file])
-                for head, name, attention in gone:
-                    weights[f"{name}.output.weight"].unflatten(1, (attention.heads, -1))[:, head] = 0
-                files[file] = tensors_to_bytes(weights)
-            storage.write_directory(checkpoint, files)
-        manifest, config = storage.read_manifest(aside) | {"pruned": facts}, (aside / "config.toml").read_bytes()
-        storage.write_manifest(aside, manifest, "config.toml", config, also_old=False)
-        os.rename(aside, out)
-    write_card(run := Run.open(out))
-    with (out / "README.md").open("a", encoding="utf-8") as card:
-        card.write(f"\nPruned from {old.path.name}: {len(gone)} of {facts['of']} heads are silent; manifest.json names them.\n")
-    return run

@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from regard import evidence
 from regard.errors import UserError
 from regard.pictures.page import write_page
 from regard.record import AttentionRecord
 from regard.text.vocabulary import normalise
 from regard.trust import overlooked
+
+EXPLAINED = 128
+"""Tokens of either side, up to which a page holds evidence: it takes a reading of the text for each."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,19 @@ class Result:
         return overlooked(normalise(self.source), spans, self.looked_at)
 
     def write_page(self, path: Path) -> Path:
-        """One HTML file that shows the attention; of a split text, that of its first part."""
+        """One HTML file that shows attention, what the search tried, and up to `EXPLAINED` tokens what the answer hangs on.
+
+        Of a split text, that of its first part.
+        """
         if self.parts:
             return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
-        return write_page(path, self.attention)
+        seen, notes, found = self.attention, list[str](), dict[str, Any]()
+        if "cross" in seen.blocks and max(len(seen.source), len(seen.target)) <= EXPLAINED:
+            found["occlusion"] = evidence.occlusion(self.translator, self)
+            found["gradient"] = evidence.gradient_times_input(self.translator, self)
+            notes = [evidence.correlation(seen, found["occlusion"])]
+        others, tree = [(other.text, other.score) for other in self.alternatives], self.translator.tree(self.source)
+        return write_page(path, seen, tree=tree, alternatives=others, evidence=found, notes=notes)
 
 
 def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:

@@ -52,8 +52,7 @@ def evidence(
         rows = [[name, *(f"{seen.source[i]} {value:.2f}" for i, value in row)] for name, row in zip(seen.target, tops)]
     table(["token", *columns] if at is None else [f"for {seen.target[at]}", *columns], rows)
     if looked:
-        numbers = f"{alike['mean']:.2f} (last layer), {alike['rollout']:.2f} (rollout); mean of {len(lost)} target tokens"
-        print(f"Rank correlation of attention and occlusion (Spearman): {numbers}.\n{reasons.LIMIT}")
+        print(f"{reasons.correlation(seen, lost)}\n{reasons.LIMIT}")
     if heads:
         table(["head", "lost without it"], ((f"{one.block} {one.layer}.{one.head}", f"{one.lost:+.4f}") for one in worth))
     if lens:
@@ -88,7 +87,7 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Silence spare heads.  Example: `regard prune RUN --out runs/small`"""
-    from regard.evidence import prune as silence
+    from regard.pruning import prune as silence
 
     made = silence(run, out, tolerance=tolerance, points=points).manifest["pruned"]
     if as_json:
