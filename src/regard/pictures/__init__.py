@@ -3,6 +3,8 @@
 Matplotlib is slow to import, so it is imported where it is used; pyplot never is, so nothing is left in the caller's session.
 """
 
+import textwrap
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from os import PathLike
@@ -22,7 +24,10 @@ SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours without yellow, which is too pale for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 Place = str | PathLike[str] | None  # where to write a picture; None: nowhere
-FALLBACKS = ("Noto Sans CJK SC", "Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji")  # for what DejaVu lacks
+FALLBACKS = (  # for what DejaVu lacks
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei"),
+    *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji"),
+)
 
 
 def sides(block: str, source: Sequence[str], target: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -48,11 +53,14 @@ def text_style() -> dict[str, Any]:
 
 
 def blank(width: float, height: float, title: str) -> Figure:
-    """An empty figure of that size in inches, which lays itself out."""
+    """An empty figure of that size in inches, which lays itself out; a long title makes it higher, not wider."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="compressed")
-    figure.suptitle(title, fontsize=11, **text_style())
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in title) / max(len(title), 1)
+    clean = "".join(c if c.isprintable() else " " for c in title)
+    lines = textwrap.wrap(clean, int(width * 10.5 / (1 + wide)), max_lines=6, placeholder=" …")  # letters of 11 points
+    figure = Figure(figsize=(width, height + 0.18 * (len(lines) - 1)), layout="compressed")
+    figure.suptitle("\n".join(lines), fontsize=11, **text_style())
     return figure
 
 

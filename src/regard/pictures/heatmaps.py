@@ -11,43 +11,100 @@ from regard.pictures import Axis, Figure, Place, blank, save, shown, text_style
 
 LARGEST = 9.0  # points; label size where cells leave room for it
 SMALLEST = 4.5  # points; below it only every second, third … label is written
+WEIGHT = "attention weight"
 
 
-def heatmap(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None) -> Figure:
-    """One matrix of attention (T, S): the tokens that look down, those looked at across, one colour scale from 0 to 1."""
+def heatmap(
+    weights: ArrayLike,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str = "",
+    signed: bool = False,
+    label: str = WEIGHT,
+    out: Place = None,
+) -> Figure:
+    """One matrix (T, S): the tokens that look down, those looked at across, one colour scale from 0 to 1.
+
+    signed: values of both signs, such as evidence, on a scale as wide as the largest; a dash marks those below 0, also in grey.
+    """
     count = max(len(rows), len(columns), 1)
-    figure = _panels(np.asarray(weights)[None, None], rows, columns, min(0.42, max(0.2, 5 / count), 24 / count), title)
+    cell = min(0.42, max(0.2, 5 / count), 24 / count)
+    figure = _panels(np.asarray(weights)[None, None], rows, columns, cell, title, [], signed, label)
     figure.axes[0].xaxis.tick_top()
     return save(figure, out)
 
 
 def head_grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None) -> Figure:
     """Every head (L, H, T, S) as a small heatmap: a row of them for each layer, one colour scale from 0 to 1."""
+    grid = np.asarray(weights)
+    names = [f"layer {layer + 1} · head {head + 1}" for layer, head in np.ndindex(grid.shape[:2])]
+    return save(_panels(grid, rows, columns, _small(rows, columns), title, names), out)
+
+
+def growth(
+    matrices: Sequence[tuple[int, ArrayLike]], rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None
+) -> Figure:
+    """The same matrix (T, S) after so many steps of training each: small heatmaps in the order given, at most five to a row."""
+    if not matrices:
+        raise UserError("no checkpoint to draw")
+    down = math.ceil(len(matrices) / 5)
+    across = math.ceil(len(matrices) / down)
+    grid = np.full((down * across, len(rows), len(columns)), np.nan)
+    for place, (_, matrix) in zip(grid, matrices):
+        place[:] = matrix
+    names = [f"step {step:,}" for step, _ in matrices]
+    grid = grid.reshape(down, across, len(rows), len(columns))
+    return save(_panels(grid, rows, columns, _small(rows, columns), title, names), out)
+
+
+def _small(rows: Sequence[str], columns: Sequence[str]) -> float:
+    """Inches of a cell where there are many panels."""
     count = max(len(rows), len(columns), 1)
-    return save(_panels(np.asarray(weights), rows, columns, min(0.22, max(0.11, 1.8 / count), 5 / count), title), out)
+    return min(0.22, max(0.11, 1.8 / count), 5.25 / count)
 
 
-def _panels(grid: np.ndarray, rows: Sequence[str], columns: Sequence[str], cell: float, title: str) -> Figure:
-    """A panel for each matrix of `grid` (L, H, T, S), with cells of so many inches; tokens on the left and below."""
+def _panels(
+    grid: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cell: float,
+    title: str,
+    names: Sequence[str],
+    signed: bool = False,
+    label: str = WEIGHT,
+) -> Figure:
+    """A panel for each matrix of `grid` (L, H, T, S) that has a name, with cells of so many inches; tokens left and below."""
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or 0 in grid.shape:
         raise UserError(f"attention of shape {grid.shape}, expected (layers, heads, {len(rows)}, {len(columns)}), none of them 0")
-    layers, heads = grid.shape[:2]
+    down, across = grid.shape[:2]
     left, below = (0.07 * max(len(shown(token)) for token in tokens) for tokens in (rows, columns))
-    width = heads * (max(len(columns) * cell, 0.9) + 0.12) + left + 1.0
-    height = layers * (len(rows) * cell + 0.35) + below + (0.5 if title else 0.2)
+    width = across * (max(len(columns) * cell, 0.9) + 0.12) + left + 1.0
+    height = down * (len(rows) * cell + 0.35) + below + (0.5 if title else 0.2)
     figure = blank(max(width, 2.6), max(height, 1.8), title)
-    panels = figure.subplots(layers, heads, squeeze=False)
-    for (layer, head), axes in np.ndenumerate(panels):
-        image = axes.imshow(grid[layer, head], vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+    panels = figure.subplots(down, across, squeeze=False)
+    reach = float(np.nanmax(np.abs(grid), initial=1e-30)) if signed else 1.0
+    scale = {"vmin": -reach if signed else 0, "vmax": reach, "cmap": "RdBu_r" if signed else "viridis"}
+    for number, ((y, x), axes) in enumerate(np.ndenumerate(panels)):
+        if names and number >= len(names):
+            axes.remove()
+            continue
+        image = axes.imshow(grid[y, x], **scale, interpolation="nearest")
         axes.spines[:].set_visible(False)
-        if layers * heads > 1:
-            axes.set_title(f"layer {layer + 1} · head {head + 1}", fontsize=7.5, pad=3)
-        _name(axes.yaxis, rows if head == 0 else [], cell)
-        _name(axes.xaxis, columns if layer == layers - 1 else [], cell, turn=True)
-    # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar.
-    shrink = min(1.0, 3.5 / (layers * (len(rows) * cell + 0.3)))
-    bar = figure.colorbar(image, ax=panels, ticks=[0, 0.5, 1], shrink=shrink, aspect=18, pad=0.02)
-    bar.set_label("attention weight", fontsize=8)
+        if names:
+            axes.set_title(names[number], fontsize=7.5, pad=3)
+        if signed:
+            places = np.argwhere(grid[y, x] < -reach / 20)[:, ::-1]
+            inks = ["white" if grid[y, x][row, column] < -0.6 * reach else "black" for column, row in places]
+            axes.scatter(*places.T, marker="_", s=(cell * 30) ** 2, c=inks, linewidths=0.8)
+        _name(axes.yaxis, rows if x == 0 else [], cell)
+        _name(axes.xaxis, columns if y == down - 1 else [], cell, turn=True)
+    # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar. Below a flat one, 2 inches.
+    tall, wide = down * (len(rows) * cell + 0.3), across * len(columns) * cell
+    where, shrink = ("right", min(1.0, 3.5 / tall)) if tall > 1 else ("bottom", min(1.0, 2 / wide))
+    ticks = [scale["vmin"], (scale["vmin"] + reach) / 2, reach]
+    bar = figure.colorbar(image, ax=figure.axes, location=where, ticks=ticks, format="%.2g", shrink=shrink, aspect=18, pad=0.02)
+    bar.set_label(label + " (–: below 0)" * signed, fontsize=8)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)
     return figure
