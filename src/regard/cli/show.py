@@ -1,15 +1,36 @@
 """`regard show`: pictures."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import regard
-from regard.cli.terms import TEXTS, Out, RunFolder, refuse_options
+from regard.cli.terms import TEXTS, Beam, Out, RunFolder, refuse_options, table
 from regard.errors import UserError
 
-show = typer.Typer(help="Draw pictures: learning curves, attention, positions.", no_args_is_help=True)
+show = typer.Typer(help="Draw pictures: learning curves, attention, the beam, embeddings, gradients …", no_args_is_help=True)
+Text = Annotated[str, typer.Argument(help="What to translate.")]
+Layer = Annotated[int | None, typer.Option(min=1, help="Of this layer, counted from 1. Default: the last.")]
+Head = Annotated[int | None, typer.Option(min=1, help="Of this head, counted from 1. Default: all of them as one.")]
+Block = Annotated[str, typer.Option(help="Who looks at whom: cross (target at source), encoder or decoder (each at itself).")]
+
+
+@show.command("model")
+def show_model(run: RunFolder) -> None:
+    """The parts of a model and its settings.  Example: `regard show model runs/demo`"""
+    from regard.config import to_settings, to_toml
+
+    opened, parts = regard.Run.open(run), dict[str, list[Any]]()
+    for name, weights in opened.new_model().named_parameters():
+        words = name.split(".")
+        parts.setdefault(".".join(words[: 3 if words[1] == "blocks" else 2]), []).append(weights)
+    counts = {name: sum(one.numel() for one in its) for name, its in parts.items()}
+    total = sum(counts.values())
+    shapes = {name: " × ".join(map(str, its[0].shape)) if len(its) == 1 else f"{len(its)} tensors" for name, its in parts.items()}
+    rows = [(name, shapes[name], f"{count:,}", f"{count / total:.1%}") for name, count in counts.items()]
+    table(["part", "shape", "parameters", "share"], [*rows, ("all", "", f"{total:,}", "")])
+    print(to_toml({"model": to_settings(opened.config)["model"]}), end="")
 
 
 @show.command("curves")
@@ -24,29 +45,131 @@ def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], o
 @show.command("attention", context_settings=TEXTS)
 def show_attention(
     run: RunFolder,
-    text: Annotated[str, typer.Argument(help="What to translate.")],
+    text: Text,
     out: Annotated[
         Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: one of each.")
     ] = None,
     heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the last layer's mean.")] = False,
+    layer: Layer = None,
+    head: Head = None,
+    how: Annotated[str, typer.Option(help="How heads become one: mean, max, norm or rollout (of all layers).")] = "mean",
+    block: Block = "cross",
+    words: Annotated[bool, typer.Option("--words", help="Words on the axes, not tokens.")] = False,
 ) -> None:
-    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ."`"""
+    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`"""
     refuse_options([text], show_attention)
+    from regard.pictures import sides
     from regard.pictures.heatmaps import head_grid, heatmap
 
+    if heads and (how != "mean" or layer or head):
+        raise UserError("--heads shows every head as it is: leave out --layer, --head and --how")
+    if how == "rollout" and (layer or head):
+        raise UserError("--how rollout goes through all layers and heads: leave out --layer and --head")
+    if how == "norm" and words:
+        raise UserError("--how norm weighs tokens: leave out --words")
     result = next(regard.load(run).translate([text]))
-    record = result.attention
-    if "cross" not in record.blocks:
-        raise UserError(f"{run}: this model has no attention to show (model.attention=none)")
-    cross, title = record.blocks["cross"], f"{text} → {result.text}"
+    record = result.attention.words() if words else result.attention
+    named = _named(run, record, block, layer, head)
+    matrix = record.matrix(block, how, layer=(layer or 0) - 1, head=head and head - 1)
+    rows, columns = sides(block, record.source, record.target)
+    note = ", ".join(filter(None, [block if block != "cross" else "", named, how if how != "mean" else ""]))
+    title = f"{text} → {result.text}" + f" ({note})" * bool(note)
     for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
         if path.suffix == ".html":
             result.write_page(path)
         elif heads:
-            head_grid(cross, record.target, record.source, title=title, out=path)
+            head_grid(record.blocks[block], rows, columns, title=title, out=path)
         else:
-            heatmap(cross[-1].mean(0), record.target, record.source, title=title, out=path)
+            heatmap(matrix, rows, columns, title=title, out=path)
         print(path)
+
+
+def _named(run: Path, record: Any, block: str, layer: int | None, head: int | None) -> str:
+    """Such as `layer 2, head 1`, as far as they were given and are there."""
+    if not record.blocks:
+        raise UserError(f"{run}: this model has no attention to show (model.attention=none)")
+    if block not in record.blocks:
+        raise UserError(f"--block {block}: this model has {', '.join(record.blocks)}")
+    for name, given, count in zip(("layer", "head"), (layer, head), record.blocks[block].shape):
+        if given is not None and given > count:
+            raise UserError(f"--{name} {given}: {block} attention has {count}, counted from 1")
+    return ", ".join(f"{name} {given}" for name, given in (("layer", layer), ("head", head)) if given)
+
+
+@show.command("training", context_settings=TEXTS)
+def show_training(
+    run: RunFolder, text: Text, layer: Layer = None, head: Head = None, block: Block = "cross", out: Out = None
+) -> None:
+    """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo "he's calm ." --head 2`"""
+    refuse_options([text], show_training)
+    from regard.pictures import sides
+    from regard.pictures.heatmaps import growth
+
+    names = regard.Run.open(run).checkpoints()
+    if len(names) < 2:
+        advice = "train it with more of them, such as train.keep=10 train.save_every=100"
+        raise UserError(f"{run}: it kept {len(names)} checkpoint, and change needs two; {advice}")
+    names = [names[i * (len(names) - 1) // (min(len(names), 12) - 1)] for i in range(min(len(names), 12))]  # evenly
+    result = next(regard.load(run, checkpoint=names[-1]).translate([text]))
+    record = result.attention
+    named = _named(run, record, block, layer, head)
+    records = [regard.load(run, checkpoint=name).look(text, result.ids) for name in names]
+    matrices = [
+        (int(name[5:]), it.matrix(block, layer=(layer or 0) - 1, head=head and head - 1)) for name, it in zip(names, records)
+    ]
+    title = f"{text} → {result.text}" + f" ({named})" * bool(named)
+    growth(matrices, *sides(block, record.source, record.target), title=title, out=(path := out or Path("training.png")))
+    print(path)
+
+
+@show.command("beam", context_settings=TEXTS)
+def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = None) -> None:
+    """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm ." --beam 3`"""
+    refuse_options([text], show_beam)
+    from regard.pictures.tree import beam_tree
+
+    nodes = regard.load(run).tree(text, beam or 0)
+    beam_tree(nodes, title=text, out=(path := out or Path("beam.png")))
+    print(path)
+
+
+@show.command("embeddings")
+def show_embeddings(
+    run: RunFolder,
+    side: Annotated[str, typer.Option(help="source or target.")] = "source",
+    count: Annotated[int, typer.Option(min=1, help="So many tokens, the most frequent if the tokenizer knows.")] = 60,
+    out: Out = None,
+) -> None:
+    """Embeddings in two dimensions.  Example: `regard show embeddings runs/demo --side target`"""
+    from regard.pictures.embeddings import embedding_map
+    from regard.text.vocabulary import FIRST
+
+    opened = regard.Run.open(run)
+    if side not in ("source", "target"):
+        raise UserError(f"--side {side}: choose source or target")
+    tokenizer, model = getattr(opened, side), opened.model()
+    vectors = (model.encoder if side == "source" else model.decoder).get_submodule("embedding").get_parameter("weight")
+    ids = range(FIRST, min(tokenizer.size, FIRST + count))
+    title = f"{opened.path.name}, {side}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, without the {FIRST} reserved ones"
+    path = out or Path("embeddings.png")
+    embedding_map(vectors.detach()[ids.start : ids.stop].numpy(), tokenizer.token_texts(ids), title=title, out=path)
+    print(path)
+
+
+@show.command("gradients")
+def show_gradients(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="None: three untrained models.")] = None,
+    length: Annotated[int, typer.Option(min=2, help="Tokens of source and answer together, drawn at random.")] = 100,
+    out: Out = None,
+) -> None:
+    """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show gradients --length 60`"""
+    from regard.flow import gradient_flow, textbook
+    from regard.pictures.flow import gradients
+
+    models = {one.path.name: one.model() for one in map(regard.Run.open, runs)} if runs else textbook()
+    flows = {name: gradient_flow(model, length) for name, model in models.items()}
+    gradients(flows, answer=length // 2, out=(path := out or Path("gradients.png")))
+    print(path)
 
 
 @show.command("positions")

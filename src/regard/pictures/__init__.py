@@ -6,7 +6,8 @@ Matplotlib is slow to import, so it is imported where it is used; pyplot never i
 import textwrap
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,26 @@ def blank(width: float, height: float, title: str) -> Figure:
     return figure
 
 
+@contextmanager
+def any_glyph() -> Iterator[None]:
+    """A token may hold a character that no installed font has; it becomes a box, which is no reason to warn or fail."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from|Matplotlib currently does not support")
+        yield
+
+
+def sizes(labels: Sequence[str], points: float) -> list[tuple[float, float]]:
+    """Width and height of each label in inches, as it will be drawn."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    canvas: Any = FigureCanvasAgg(figure)
+    with any_glyph():
+        boxes = [figure.text(0, 0, x, fontsize=points, **text_style()).get_window_extent(canvas.get_renderer()) for x in labels]
+    return [(box.width / figure.dpi, box.height / figure.dpi) for box in boxes]
+
+
 def save(figure: Figure, out: Place) -> Figure:
     """Write the figure where `out` says, in the format of its suffix; None writes nothing."""
     if out is None:
@@ -72,8 +93,6 @@ def save(figure: Figure, out: Place) -> Figure:
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"cannot write a picture to {path}: its name must end in {', '.join(SUFFIXES)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        # A token may hold a character that no installed font has; it becomes a box, which is no reason to fail.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from|Matplotlib currently does not support")
+    with any_glyph():
         figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.1)  # no label is ever cut
     return figure

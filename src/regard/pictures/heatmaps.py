@@ -54,8 +54,8 @@ def growth(
     for place, (_, matrix) in zip(grid, matrices):
         place[:] = matrix
     names = [f"step {step:,}" for step, _ in matrices]
-    grid = grid.reshape(down, across, len(rows), len(columns))
-    return save(_panels(grid, rows, columns, _small(rows, columns), title, names), out)
+    panels = grid.reshape(down, across, len(rows), len(columns))
+    return save(_panels(panels, rows, columns, _small(rows, columns), title, names), out)
 
 
 def _small(rows: Sequence[str], columns: Sequence[str]) -> float:
@@ -84,12 +84,12 @@ def _panels(
     figure = blank(max(width, 2.6), max(height, 1.8), title)
     panels = figure.subplots(down, across, squeeze=False)
     reach = float(np.nanmax(np.abs(grid), initial=1e-30)) if signed else 1.0
-    scale = {"vmin": -reach if signed else 0, "vmax": reach, "cmap": "RdBu_r" if signed else "viridis"}
+    low, colours = (-reach, "RdBu_r") if signed else (0.0, "viridis")
     for number, ((y, x), axes) in enumerate(np.ndenumerate(panels)):
         if names and number >= len(names):
             axes.remove()
             continue
-        image = axes.imshow(grid[y, x], **scale, interpolation="nearest")
+        image = axes.imshow(grid[y, x], vmin=low, vmax=reach, cmap=colours, interpolation="nearest")
         axes.spines[:].set_visible(False)
         if names:
             axes.set_title(names[number], fontsize=7.5, pad=3)
@@ -102,8 +102,16 @@ def _panels(
     # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar. Below a flat one, 2 inches.
     tall, wide = down * (len(rows) * cell + 0.3), across * len(columns) * cell
     where, shrink = ("right", min(1.0, 3.5 / tall)) if tall > 1 else ("bottom", min(1.0, 2 / wide))
-    ticks = [scale["vmin"], (scale["vmin"] + reach) / 2, reach]
-    bar = figure.colorbar(image, ax=figure.axes, location=where, ticks=ticks, format="%.2g", shrink=shrink, aspect=18, pad=0.02)
+    bar = figure.colorbar(
+        image,
+        ax=figure.axes,
+        location=where,
+        ticks=[low, (low + reach) / 2, reach],
+        format="%.2g",
+        shrink=shrink,
+        aspect=18,
+        pad=0.02,
+    )
     bar.set_label(label + " (–: below 0)" * signed, fontsize=8)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)

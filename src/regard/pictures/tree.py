@@ -1,0 +1,85 @@
+"""The beam as a tree: what was tried at each step, what went on, and what became the answer."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from regard.errors import UserError
+from regard.pictures import COLOURS, Figure, Place, blank, save, shown, sizes, text_style
+from regard.record import Node
+
+MOST = 60  # rows; with more of them, what was dropped at once is left out
+ROW = 0.28  # inches
+LOOKS: dict[str, dict[str, Any]] = {
+    "chosen": {"color": COLOURS[0], "linewidth": 2.6, "marker": "o", "markersize": 7},
+    "kept": {"color": "#555555", "linewidth": 1.1, "marker": "o", "markersize": 5, "markerfacecolor": "white"},
+    "ended": {"color": COLOURS[1], "linewidth": 1.1, "marker": "s", "markersize": 6},
+    "dropped": {"color": "#999999", "linewidth": 0.7, "marker": "x", "markersize": 4, "linestyle": ":"},
+}
+SAID = {"chosen": "the answer", "kept": "went on", "ended": "ended, not the best", "dropped": "dropped at once"}
+ORDER = list(LOOKS)
+
+
+def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> Figure:
+    """Steps from left to right; below each token its probability, behind a whole answer the sum and mean of its logprobs.
+
+    The likeliest way on stays in its row, each other one gets a row of its own.
+    """
+    if not nodes:
+        raise UserError("no tree to draw: nothing was tried")
+    rows, hidden = _rows(nodes, ORDER), 0
+    if max(rows.values()) >= MOST:
+        rows = _rows(nodes, ORDER[:-1])
+        hidden = len(nodes) - len(rows)
+    last = [i for i in rows if nodes[i].fate == "ended"] + [i for i in rows if nodes[i].fate == "chosen"][-1:]
+    labels = {i: shown(nodes[i].token, 16) for i in rows}
+    ends = {i: f"log p {nodes[i].total:.2f}, {nodes[i].total / (nodes[i].step + 1):.2f} a token".replace("-", "−") for i in last}
+    widths = {i: width for i, (width, _) in zip(labels, sizes(list(labels.values()), 8.5))}
+    steps = 1 + max(nodes[i].step for i in rows)
+    starts = [0.25]  # inches from the left, of each step
+    for step in range(steps):
+        starts.append(starts[-1] + max(0.3, *(widths[i] for i in rows if nodes[i].step == step)) + 0.38)
+    behind = {i: starts[nodes[i].step] + widths[i] + 0.2 for i in last}
+    right = max(4.5, starts[-1], *(behind[i] + width for i, (width, _) in zip(last, sizes([ends[i] for i in last], 7.5))))
+    figure = blank(right, (1 + max(rows.values())) * ROW + 0.9, title)
+    axes = figure.subplots()
+    axes.set(xlim=(0, right), ylim=(max(rows.values()) + 0.6, -0.6))
+    axes.axis("off")
+    for i in sorted(rows, key=lambda i: -ORDER.index(nodes[i].fate)):  # the answer on top
+        node, x, y = nodes[i], starts[nodes[i].step], rows[i]
+        before = (starts[node.step - 1], rows[node.parent]) if node.parent >= 0 else (0.05, 0)
+        axes.plot([before[0], x - 0.16, x - 0.16, x], [before[1], before[1], y, y], **LOOKS[node.fate] | {"marker": ""})
+        axes.plot([x], [y], **LOOKS[node.fate], zorder=3)
+        ink, probability = "#666666" if node.fate == "dropped" else "black", math.exp(node.logprob)
+        said = f"{probability:.2f}" if probability >= 0.005 else "< 0.01"
+        axes.text(x + 0.07, y - 0.06, labels[i], fontsize=8.5, va="bottom", color=ink, **text_style())
+        axes.text(x + 0.07, y + 0.11, said, fontsize=6, va="top", color=ink)
+        if i in last:
+            axes.text(behind[i], y, ends[i], fontsize=7.5, va="center", color=ink)
+    handles = [
+        axes.plot([], [], **LOOKS[fate], label=SAID[fate])[0] for fate in ORDER if any(nodes[i].fate == fate for i in rows)
+    ]
+    legend = figure.legend(handles=handles, loc="outside lower center", ncols=min(4, int(right / 1.7)), frameon=False, fontsize=8)
+    if hidden:
+        legend.set_title(f"{hidden:,} more were dropped at once; they are not drawn")
+        legend.get_title().set_fontsize(8)
+    return save(figure, out)
+
+
+def _rows(nodes: Sequence[Node], fates: Sequence[str]) -> dict[int, int]:
+    """The row of each node of these fates, by its number."""
+    children: dict[int, list[int]] = {}
+    for i, node in enumerate(nodes):
+        if node.fate in fates:
+            children.setdefault(node.parent, []).append(i)
+    rows, lowest, waiting = {-1: 0}, 0, [-1]
+    while waiting:
+        at = waiting.pop()
+        if at not in rows:
+            lowest += 1
+            rows[at] = lowest
+        ways = sorted(children.get(at, []), key=lambda i: (ORDER.index(nodes[i].fate), -nodes[i].logprob))
+        rows.update(dict.fromkeys(ways[:1], rows[at]))
+        waiting += reversed(ways)
+    del rows[-1]
+    return rows
