@@ -59,7 +59,9 @@ def blank(width: float, height: float, title: str) -> Figure:
 
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in title) / max(len(title), 1)
     clean = "".join(c if c.isprintable() else " " for c in title)
-    lines = textwrap.wrap(clean, int(width * 10.5 / (1 + wide)), max_lines=6, placeholder=" …")  # letters of 11 points
+    lines = textwrap.wrap(
+        clean, int(width * 10.5 / (1 + wide)), max_lines=6, placeholder=" …", break_on_hyphens=False
+    )  # letters of 11 points
     figure = Figure(figsize=(width, height + 0.18 * (len(lines) - 1)), layout="compressed")
     figure.suptitle("\n".join(lines), fontsize=11, **text_style())
     return figure

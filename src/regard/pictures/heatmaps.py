@@ -50,12 +50,11 @@ def growth(
         raise UserError("no checkpoint to draw")
     down = math.ceil(len(matrices) / 5)
     across = math.ceil(len(matrices) / down)
-    grid = np.full((down * across, len(rows), len(columns)), np.nan)
-    for place, (_, matrix) in zip(grid, matrices):
-        place[:] = matrix
+    panels = [np.asarray(matrix, np.float32) for _, matrix in matrices]
+    panels += [np.zeros_like(panels[0])] * (down * across - len(panels))  # without a name, so not drawn
+    grid = np.stack(panels).reshape(down, across, *panels[0].shape)
     names = [f"step {step:,}" for step, _ in matrices]
-    panels = grid.reshape(down, across, len(rows), len(columns))
-    return save(_panels(panels, rows, columns, _small(rows, columns), title, names), out)
+    return save(_panels(grid, rows, columns, _small(rows, columns), title, names), out)
 
 
 def _small(rows: Sequence[str], columns: Sequence[str]) -> float:
@@ -80,7 +79,8 @@ def _panels(
     down, across = grid.shape[:2]
     left, below = (0.07 * max(len(shown(token)) for token in tokens) for tokens in (rows, columns))
     width = across * (max(len(columns) * cell, 0.9) + 0.12) + left + 1.0
-    height = down * (len(rows) * cell + 0.35) + below + (0.5 if title else 0.2)
+    tall, wide = down * (len(rows) * cell + 0.35), across * len(columns) * cell
+    height = tall + below + (0.5 if title else 0.2) + (0.7 if tall < 1 else 0)
     figure = blank(max(width, 2.6), max(height, 1.8), title)
     panels = figure.subplots(down, across, squeeze=False)
     reach = float(np.nanmax(np.abs(grid), initial=1e-30)) if signed else 1.0
@@ -100,8 +100,7 @@ def _panels(
         _name(axes.yaxis, rows if x == 0 else [], cell)
         _name(axes.xaxis, columns if y == down - 1 else [], cell, turn=True)
     # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar. Below a flat one, 2 inches.
-    tall, wide = down * (len(rows) * cell + 0.3), across * len(columns) * cell
-    where, shrink = ("right", min(1.0, 3.5 / tall)) if tall > 1 else ("bottom", min(1.0, 2 / wide))
+    where, shrink = ("right", min(1.0, 3.5 / tall)) if tall >= 1 else ("bottom", min(1.0, 2 / wide))
     bar = figure.colorbar(
         image,
         ax=figure.axes,

@@ -34,11 +34,11 @@ def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> F
     last = [i for i in rows if nodes[i].fate == "ended"] + [i for i in rows if nodes[i].fate == "chosen"][-1:]
     labels = {i: shown(nodes[i].token, 16) for i in rows}
     ends = {i: f"log p {nodes[i].total:.2f}, {nodes[i].total / (nodes[i].step + 1):.2f} a token".replace("-", "−") for i in last}
-    widths = {i: width for i, (width, _) in zip(labels, sizes(list(labels.values()), 8.5))}
+    widths = {i: max(width, 0.3) for i, (width, _) in zip(labels, sizes(list(labels.values()), 8.5))}
     steps = 1 + max(nodes[i].step for i in rows)
     starts = [0.25]  # inches from the left, of each step
     for step in range(steps):
-        starts.append(starts[-1] + max(0.3, *(widths[i] for i in rows if nodes[i].step == step)) + 0.38)
+        starts.append(starts[-1] + max(widths[i] for i in rows if nodes[i].step == step) + 0.38)
     behind = {i: starts[nodes[i].step] + widths[i] + 0.2 for i in last}
     right = max(4.5, starts[-1], *(behind[i] + width for i, (width, _) in zip(last, sizes([ends[i] for i in last], 7.5))))
     figure = blank(right, (1 + max(rows.values())) * ROW + 0.9, title)
