@@ -63,11 +63,11 @@ def test_attention_of_words(run, here):
 def test_attention_says_what_is_not_there(run, here):
     assert "counted from 1" in refused("attention", run.path, "1+1", "--layer", 2)
     assert "--head 3: cross attention has 2" in refused("attention", run.path, "1+1", "--head", 3)
-    assert "--block foo: this model has cross, encoder, decoder" in refused("attention", run.path, "1+1", "--block", "foo")
+    assert "there is cross, encoder, decoder" in refused("attention", run.path, "1+1", "--block", "foo")
     assert "not cross by foo" in refused("attention", run.path, "1+1", "--how", "foo")
-    assert "leave out --layer, --head and --how" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
-    assert "goes through all layers" in refused("attention", run.path, "1+1", "--how", "rollout", "--layer", 1)
-    assert "leave out --words" in refused("attention", run.path, "1+1", "--how", "norm", "--words")
+    assert "--heads goes without --layer" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
+    assert "rollout without --layer" in refused("attention", run.path, "1+1", "--how", "rollout", "--layer", 1)
+    assert "norm without --words" in refused("attention", run.path, "1+1", "--how", "norm", "--words")
 
 
 def test_training(run, here):

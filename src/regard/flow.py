@@ -17,18 +17,16 @@ from regard.text.vocabulary import FIRST
 def gradient_flow(model: Seq2Seq, length: int = 100, *, sentences: int = 16, seed: int = 0) -> npt.NDArray[np.float64]:
     """(length,): the norm of the gradient at the embedding of the token so many places back, 1 at the nearest.
 
-    The near half of the tokens is the answer, the far half the source. They are drawn at random; the mean over some sentences.
+    The near half is the answer, the far half the source; all tokens are random, and norms are means over the sentences.
     """
     model = deepcopy(model).double().eval()  # in single precision a vanishing gradient is soon 0
-    random = torch.Generator().manual_seed(seed)
-    tables: list[nn.Module] = [model.encoder.get_submodule("embedding"), model.decoder.get_submodule("embedding")]
+    tables = [side.get_submodule("embedding") for side in (model.encoder, model.decoder)]
     read: list[Tensor] = []
     for table in dict.fromkeys(tables):  # one, if they are tied; the source is looked up first in any case
         table.register_forward_hook(lambda module, inputs, output: read.append(output))
-    sides = [(sentences, length - length // 2), (sentences, length // 2 + 1)]
-    source, target = (
-        torch.randint(FIRST, table.get_parameter("weight").shape[0], size, generator=random) for table, size in zip(tables, sides)
-    )
+    random, lengths = torch.Generator().manual_seed(seed), (length - length // 2, length // 2 + 1)
+    words = [table.get_parameter("weight").shape[0] for table in tables]
+    source, target = (torch.randint(FIRST, v, (sentences, n), generator=random) for v, n in zip(words, lengths))
     logits = model(source, torch.full((sentences,), source.shape[1]), target[:, :-1])
     grads = torch.autograd.grad(F.cross_entropy(logits[:, -1], target[:, -1], reduction="sum"), read, materialize_grads=True)
     norms = torch.cat([grad.reshape(sentences, -1, grad.shape[-1]).norm(dim=-1).mean(0) for grad in grads]).flip(0)
@@ -36,17 +34,14 @@ def gradient_flow(model: Seq2Seq, length: int = 100, *, sentences: int = 16, see
 
 
 def textbook(width: int = 64, seed: int = 0) -> dict[str, Seq2Seq]:
-    """Three untrained models of one width: a plain RNN and an LSTM without attention, and a Transformer.
+    """Three untrained models: a plain RNN and an LSTM without attention, and a Transformer.
 
-    The cells start as torch starts them, the LSTM's forget gates with a bias of 1 (Jozefowicz et al. 2015). Models that Regard
-    trains start from orthogonal matrices instead, with which a plain RNN forgets far more slowly.
+    The cells start as torch starts them, forget gates with a bias of 1 (Jozefowicz et al. 2015). Models that Regard trains
+    start from orthogonal matrices and no bias: then a plain RNN forgets far more slowly, and an LSTM faster.
     """
-    plain = RNNConfig(cell="rnn", width=width, embedding=width, bidirectional=False, attention="none")
-    kinds: dict[str, ModelConfig] = {
-        "plain RNN": plain,
-        "LSTM": replace(plain, cell="lstm"),
-        "Transformer": TransformerConfig(width=width, ffn=4 * width),
-    }
+    rnn = RNNConfig(cell="rnn", width=width, embedding=width, bidirectional=False, attention="none")
+    transformer = TransformerConfig(width=width, ffn=4 * width)
+    kinds: dict[str, ModelConfig] = {"plain RNN": rnn, "LSTM": replace(rnn, cell="lstm"), "Transformer": transformer}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = {name: build_model(config, FIRST + 64, FIRST + 64) for name, config in kinds.items()}

@@ -1,5 +1,6 @@
 """`regard show`: pictures."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,13 +24,11 @@ def show_model(run: RunFolder) -> None:
 
     opened, parts = regard.Run.open(run), dict[str, list[Any]]()
     for name, weights in opened.new_model().named_parameters():
-        words = name.split(".")
-        parts.setdefault(".".join(words[: 3 if words[1] == "blocks" else 2]), []).append(weights)
-    counts = {name: sum(one.numel() for one in its) for name, its in parts.items()}
-    total = sum(counts.values())
-    shapes = {name: " × ".join(map(str, its[0].shape)) if len(its) == 1 else f"{len(its)} tensors" for name, its in parts.items()}
-    rows = [(name, shapes[name], f"{count:,}", f"{count / total:.1%}") for name, count in counts.items()]
-    table(["part", "shape", "parameters", "share"], [*rows, ("all", "", f"{total:,}", "")])
+        parts.setdefault(re.sub(r"^(\w+\.(blocks\.\d+|\w+)).*", r"\1", name), []).append(weights)
+    counts = {name: sum(weights.numel() for weights in its) for name, its in parts.items()}
+    shapes = [" × ".join(map(str, its[0].shape)) if len(its) == 1 else f"{len(its)} tensors" for its in parts.values()]
+    rows = [(name, shape, f"{n:,}", f"{n / sum(counts.values()):.1%}") for (name, n), shape in zip(counts.items(), shapes)]
+    table(["part", "shape", "parameters", "share"], [*rows, ("all", "", f"{sum(counts.values()):,}", "")])
     print(to_toml({"model": to_settings(opened.config)["model"]}), end="")
 
 
@@ -61,19 +60,13 @@ def show_attention(
     from regard.pictures import sides
     from regard.pictures.heatmaps import head_grid, heatmap
 
-    if heads and (how != "mean" or layer or head):
-        raise UserError("--heads shows every head as it is: leave out --layer, --head and --how")
-    if how == "rollout" and (layer or head):
-        raise UserError("--how rollout goes through all layers and heads: leave out --layer and --head")
-    if how == "norm" and words:
-        raise UserError("--how norm weighs tokens: leave out --words")
+    if (heads and (how != "mean" or layer or head)) or (how == "rollout" and (layer or head)) or (how == "norm" and words):
+        raise UserError("--heads goes without --layer, --head, --how; rollout without --layer, --head; norm without --words")
     result = next(regard.load(run).translate([text]))
     record = result.attention.words() if words else result.attention
-    named = _named(run, record, block, layer, head)
-    matrix = record.matrix(block, how, layer=(layer or 0) - 1, head=head and head - 1)
+    matrix, note = _matrix(record, block, how, layer, head)
     rows, columns = sides(block, record.source, record.target)
-    note = ", ".join(filter(None, [block if block != "cross" else "", named, how if how != "mean" else ""]))
-    title = f"{text} → {result.text}" + f" ({note})" * bool(note)
+    title = f"{text} → {result.text}{note}"
     for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
         if path.suffix == ".html":
             result.write_page(path)
@@ -84,16 +77,16 @@ def show_attention(
         print(path)
 
 
-def _named(run: Path, record: Any, block: str, layer: int | None, head: int | None) -> str:
-    """Such as `layer 2, head 1`, as far as they were given and are there."""
+def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | None) -> tuple[Any, str]:
+    """What was asked for, and a note of it for the title."""
     if not record.blocks:
-        raise UserError(f"{run}: this model has no attention to show (model.attention=none)")
-    if block not in record.blocks:
-        raise UserError(f"--block {block}: this model has {', '.join(record.blocks)}")
-    for name, given, count in zip(("layer", "head"), (layer, head), record.blocks[block].shape):
+        raise UserError("this model has no attention to show (model.attention=none)")
+    for name, given, count in zip(("layer", "head"), (layer, head), record.blocks[block].shape if block in record.blocks else ()):
         if given is not None and given > count:
             raise UserError(f"--{name} {given}: {block} attention has {count}, counted from 1")
-    return ", ".join(f"{name} {given}" for name, given in (("layer", layer), ("head", head)) if given)
+    told = [block * (block != "cross"), f"layer {layer}" * bool(layer), f"head {head}" * bool(head), how * (how != "mean")]
+    note = f" ({', '.join(filter(None, told))})" if any(told) else ""
+    return record.matrix(block, how, layer=(layer or 0) - 1, head=head and head - 1), note
 
 
 @show.command("training", context_settings=TEXTS)
@@ -107,18 +100,15 @@ def show_training(
 
     names = regard.Run.open(run).checkpoints()
     if len(names) < 2:
-        advice = "train it with more of them, such as train.keep=10 train.save_every=100"
-        raise UserError(f"{run}: it kept {len(names)} checkpoint, and change needs two; {advice}")
-    names = [names[i * (len(names) - 1) // (min(len(names), 12) - 1)] for i in range(min(len(names), 12))]  # evenly
+        raise UserError(f"{run}: it kept fewer than two checkpoints; train with more, such as train.keep=10 train.save_every=100")
+    count = min(len(names), 10)
+    names = [names[i * (len(names) - 1) // (count - 1)] for i in range(count)]
     result = next(regard.load(run, checkpoint=names[-1]).translate([text]))
-    record = result.attention
-    named = _named(run, record, block, layer, head)
-    records = [regard.load(run, checkpoint=name).look(text, result.ids) for name in names]
-    matrices = [
-        (int(name[5:]), it.matrix(block, layer=(layer or 0) - 1, head=head and head - 1)) for name, it in zip(names, records)
-    ]
-    title = f"{text} → {result.text}" + f" ({named})" * bool(named)
-    growth(matrices, *sides(block, record.source, record.target), title=title, out=(path := out or Path("training.png")))
+    record, (_, note) = result.attention, _matrix(result.attention, block, "mean", layer, head)
+    looks = {int(name[5:]): regard.load(run, checkpoint=name).look(text, result.ids) for name in names}
+    matrices = [(step, _matrix(look, block, "mean", layer, head)[0]) for step, look in looks.items()]
+    path, (rows, columns) = out or Path("training.png"), sides(block, record.source, record.target)
+    growth(matrices, rows, columns, title=f"{text} → {result.text}{note}", out=path)
     print(path)
 
 
@@ -128,8 +118,7 @@ def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = None) ->
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
-    nodes = regard.load(run).tree(text, beam or 0)
-    beam_tree(nodes, title=text, out=(path := out or Path("beam.png")))
+    beam_tree(regard.load(run).tree(text, beam or 0), title=text, out=(path := out or Path("beam.png")))
     print(path)
 
 

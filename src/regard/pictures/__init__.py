@@ -24,11 +24,15 @@ else:
 SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours without yellow, which is too pale for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")  # one more than colours: 56 lines before two look the same
 Place = str | PathLike[str] | None  # where to write a picture; None: nowhere
-FALLBACKS = (  # for what DejaVu lacks
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei"),
-    *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji"),
-)
+FALLBACKS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans Arabic",
+    "Noto Sans Devanagari",
+    "Noto Emoji",
+)  # DejaVu lacks them
 
 
 def sides(block: str, source: Sequence[str], target: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -76,7 +80,7 @@ def any_glyph() -> Iterator[None]:
 
 
 def sizes(labels: Sequence[str], points: float) -> list[tuple[float, float]]:
-    """Width and height of each label in inches, as it will be drawn."""
+    """Width and height of each label in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, Axes, Figure, Place, blank, save, text_style
+from regard.pictures import COLOURS, MARKERS, Axes, Figure, Place, blank, save, text_style
 
 Records = Sequence[Mapping[str, Any]]
 SCORES = {"bleu": "BLEU / 100", "exact_match": "exact match", "accuracy": "token accuracy"}  # all from 0 to 1
@@ -15,7 +15,6 @@ STYLES: dict[str, dict[str, Any]] = {
     "train": {"linestyle": "--", "linewidth": 1.0, "markersize": 3.0, "alpha": 0.5},
     "dev": {"linestyle": "-", "linewidth": 1.8, "markersize": 4.5},
 }
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")  # one more than colours: 56 runs before two look the same
 
 
 def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:

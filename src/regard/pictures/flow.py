@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, Figure, Place, blank, save, text_style
+from regard.pictures import COLOURS, MARKERS, Figure, Place, blank, save, text_style
 
-LOOKS = [("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1))), ("P", (0, (3, 1, 1, 1))), ("X", (0, (1, 2)))]
+DASHES = ("-", "--", "-.", ":")
 
 
 def gradients(flows: Mapping[str, ArrayLike], *, title: str = "", answer: int = 0, out: Place = None) -> Figure:
-    """A line for each model: the norm of the gradient (N,) at the distances 0, 1, 2 …, 1 at the nearest; logarithmic.
+    """A line for each model: the norm of the gradient (N,) at the distances 0, 1, 2 …, logarithmic.
 
     answer: how many of the nearest tokens belong to the answer; those behind them are the source.
     """
@@ -21,9 +21,8 @@ def gradients(flows: Mapping[str, ArrayLike], *, title: str = "", answer: int = 
     figure = blank(7.5, 4.6, title)
     axes = figure.subplots()
     for i, (name, flow) in enumerate(flows.items()):
-        values, (marker, style) = np.asarray(flow), LOOKS[i % len(LOOKS)]
-        look = {"marker": marker, "linestyle": style, "color": COLOURS[i % len(COLOURS)], "markersize": 5}
-        axes.semilogy(values, **look, markevery=max(1, len(values) // 10), linewidth=1.8, label=f"{name:.40}")
+        look = {"color": COLOURS[i % 7], "marker": MARKERS[i % 8], "linestyle": DASHES[i % 4], "linewidth": 1.8, "markersize": 5}
+        axes.semilogy(values := np.asarray(flow), **look, markevery=max(1, len(values) // 10), label=f"{name:.40}")
     if answer:
         axes.axvline(answer - 0.5, color="black", linewidth=0.8)
         for word, side in (("← the answer  ", "right"), ("  the source →", "left")):

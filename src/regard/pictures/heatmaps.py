@@ -12,12 +12,13 @@ from regard.pictures import Axis, Figure, Place, blank, save, shown, text_style
 LARGEST = 9.0  # points; label size where cells leave room for it
 SMALLEST = 4.5  # points; below it only every second, third … label is written
 WEIGHT = "attention weight"
+Tokens = Sequence[str]
 
 
 def heatmap(
     weights: ArrayLike,
-    rows: Sequence[str],
-    columns: Sequence[str],
+    rows: Tokens,
+    columns: Tokens,
     *,
     title: str = "",
     signed: bool = False,
@@ -28,22 +29,20 @@ def heatmap(
 
     signed: values of both signs, such as evidence, on a scale as wide as the largest; a dash marks those below 0, also in grey.
     """
-    count = max(len(rows), len(columns), 1)
-    cell = min(0.42, max(0.2, 5 / count), 24 / count)
-    figure = _panels(np.asarray(weights)[None, None], rows, columns, cell, title, [], signed, label)
+    figure = _panels(np.asarray(weights)[None, None], rows, columns, title, (), signed, label)
     figure.axes[0].xaxis.tick_top()
     return save(figure, out)
 
 
-def head_grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None) -> Figure:
+def head_grid(weights: ArrayLike, rows: Tokens, columns: Tokens, *, title: str = "", out: Place = None) -> Figure:
     """Every head (L, H, T, S) as a small heatmap: a row of them for each layer, one colour scale from 0 to 1."""
     grid = np.asarray(weights)
     names = [f"layer {layer + 1} · head {head + 1}" for layer, head in np.ndindex(grid.shape[:2])]
-    return save(_panels(grid, rows, columns, _small(rows, columns), title, names), out)
+    return save(_panels(grid, rows, columns, title, names), out)
 
 
 def growth(
-    matrices: Sequence[tuple[int, ArrayLike]], rows: Sequence[str], columns: Sequence[str], *, title: str = "", out: Place = None
+    matrices: Sequence[tuple[int, ArrayLike]], rows: Tokens, columns: Tokens, *, title: str = "", out: Place = None
 ) -> Figure:
     """The same matrix (T, S) after so many steps of training each: small heatmaps in the order given, at most five to a row."""
     if not matrices:
@@ -54,29 +53,18 @@ def growth(
     panels += [np.zeros_like(panels[0])] * (down * across - len(panels))  # without a name, so not drawn
     grid = np.stack(panels).reshape(down, across, *panels[0].shape)
     names = [f"step {step:,}" for step, _ in matrices]
-    return save(_panels(grid, rows, columns, _small(rows, columns), title, names), out)
-
-
-def _small(rows: Sequence[str], columns: Sequence[str]) -> float:
-    """Inches of a cell where there are many panels."""
-    count = max(len(rows), len(columns), 1)
-    return min(0.22, max(0.11, 1.8 / count), 5.25 / count)
+    return save(_panels(grid, rows, columns, title, names), out)
 
 
 def _panels(
-    grid: np.ndarray,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    cell: float,
-    title: str,
-    names: Sequence[str],
-    signed: bool = False,
-    label: str = WEIGHT,
+    grid: np.ndarray, rows: Tokens, columns: Tokens, title: str, names: Tokens = (), signed: bool = False, label: str = WEIGHT
 ) -> Figure:
-    """A panel for each matrix of `grid` (L, H, T, S) that has a name, with cells of so many inches; tokens left and below."""
+    """A panel for each matrix of `grid` (L, H, T, S); with names: small, and only those that have one. Tokens left and below."""
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or 0 in grid.shape:
         raise UserError(f"attention of shape {grid.shape}, expected (layers, heads, {len(rows)}, {len(columns)}), none of them 0")
-    down, across = grid.shape[:2]
+    down, across, *_ = grid.shape
+    count = max(len(rows), len(columns))
+    cell = min(0.22, max(0.11, 1.8 / count), 5.25 / count) if names else min(0.42, max(0.2, 5 / count), 24 / count)  # inches
     left, below = (0.07 * max(len(shown(token)) for token in tokens) for tokens in (rows, columns))
     width = across * (max(len(columns) * cell, 0.9) + 0.12) + left + 1.0
     tall, wide = down * (len(rows) * cell + 0.35), across * len(columns) * cell
@@ -101,23 +89,15 @@ def _panels(
         _name(axes.xaxis, columns if y == down - 1 else [], cell, turn=True)
     # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar. Below a flat one, 2 inches.
     where, shrink = ("right", min(1.0, 3.5 / tall)) if tall >= 1 else ("bottom", min(1.0, 2 / wide))
-    bar = figure.colorbar(
-        image,
-        ax=figure.axes,
-        location=where,
-        ticks=[low, (low + reach) / 2, reach],
-        format="%.2g",
-        shrink=shrink,
-        aspect=18,
-        pad=0.02,
-    )
+    ticks = [low, (low + reach) / 2, reach]
+    bar = figure.colorbar(image, ax=figure.axes, location=where, ticks=ticks, format="%.2g", shrink=shrink, aspect=18, pad=0.02)
     bar.set_label(label + " (–: below 0)" * signed, fontsize=8)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)
     return figure
 
 
-def _name(axis: Axis, tokens: Sequence[str], cell: float, *, turn: bool = False) -> None:
+def _name(axis: Axis, tokens: Tokens, cell: float, *, turn: bool = False) -> None:
     """Write the tokens along an axis of cells of so many inches, as large as fits; `turn` them where one is too long."""
     fitting = cell * 72 * 0.72  # points
     every = max(1, math.ceil(SMALLEST / fitting))

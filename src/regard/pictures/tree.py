@@ -9,7 +9,6 @@ from regard.pictures import COLOURS, Figure, Place, blank, save, shown, sizes, t
 from regard.record import Node
 
 MOST = 60  # rows; with more of them, what was dropped at once is left out
-ROW = 0.28  # inches
 LOOKS: dict[str, dict[str, Any]] = {
     "chosen": {"color": COLOURS[0], "linewidth": 2.6, "marker": "o", "markersize": 7},
     "kept": {"color": "#555555", "linewidth": 1.1, "marker": "o", "markersize": 5, "markerfacecolor": "white"},
@@ -27,21 +26,18 @@ def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> F
     """
     if not nodes:
         raise UserError("no tree to draw: nothing was tried")
-    rows, hidden = _rows(nodes, ORDER), 0
-    if max(rows.values()) >= MOST:
-        rows = _rows(nodes, ORDER[:-1])
-        hidden = len(nodes) - len(rows)
+    rows = _rows(nodes, ORDER)
+    rows = rows if max(rows.values()) < MOST else _rows(nodes, ORDER[:-1])
     last = [i for i in rows if nodes[i].fate == "ended"] + [i for i in rows if nodes[i].fate == "chosen"][-1:]
     labels = {i: shown(nodes[i].token, 16) for i in rows}
     ends = {i: f"log p {nodes[i].total:.2f}, {nodes[i].total / (nodes[i].step + 1):.2f} a token".replace("-", "−") for i in last}
     widths = {i: max(width, 0.3) for i, (width, _) in zip(labels, sizes(list(labels.values()), 8.5))}
-    steps = 1 + max(nodes[i].step for i in rows)
     starts = [0.25]  # inches from the left, of each step
-    for step in range(steps):
+    for step in range(1 + max(nodes[i].step for i in rows)):
         starts.append(starts[-1] + max(widths[i] for i in rows if nodes[i].step == step) + 0.38)
     behind = {i: starts[nodes[i].step] + widths[i] + 0.2 for i in last}
-    right = max(4.5, starts[-1], *(behind[i] + width for i, (width, _) in zip(last, sizes([ends[i] for i in last], 7.5))))
-    figure = blank(right, (1 + max(rows.values())) * ROW + 0.9, title)
+    right = max(4.5, starts[-1], *(behind[i] + width for i, (width, _) in zip(last, sizes(list(ends.values()), 7.5))))
+    figure = blank(right, (1 + max(rows.values())) * 0.28 + 0.9, title)
     axes = figure.subplots()
     axes.set(xlim=(0, right), ylim=(max(rows.values()) + 0.6, -0.6))
     axes.axis("off")
@@ -51,18 +47,15 @@ def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> F
         axes.plot([before[0], x - 0.16, x - 0.16, x], [before[1], before[1], y, y], **LOOKS[node.fate] | {"marker": ""})
         axes.plot([x], [y], **LOOKS[node.fate], zorder=3)
         ink, probability = "#666666" if node.fate == "dropped" else "black", math.exp(node.logprob)
-        said = f"{probability:.2f}" if probability >= 0.005 else "< 0.01"
         axes.text(x + 0.07, y - 0.06, labels[i], fontsize=8.5, va="bottom", color=ink, **text_style())
+        said = f"{probability:.2f}" if probability >= 0.005 else "< 0.01"
         axes.text(x + 0.07, y + 0.11, said, fontsize=6, va="top", color=ink)
-        if i in last:
-            axes.text(behind[i], y, ends[i], fontsize=7.5, va="center", color=ink)
-    handles = [
-        axes.plot([], [], **LOOKS[fate], label=SAID[fate])[0] for fate in ORDER if any(nodes[i].fate == fate for i in rows)
-    ]
-    legend = figure.legend(handles=handles, loc="outside lower center", ncols=min(4, int(right / 1.7)), frameon=False, fontsize=8)
-    if hidden:
-        legend.set_title(f"{hidden:,} more were dropped at once; they are not drawn")
-        legend.get_title().set_fontsize(8)
+        axes.text(behind.get(i, 0), y, ends.get(i, ""), fontsize=7.5, va="center", color=ink)
+    for fate in dict.fromkeys(nodes[i].fate for i in sorted(rows, key=lambda i: ORDER.index(nodes[i].fate))):
+        axes.plot([], [], **LOOKS[fate], label=SAID[fate])
+    hidden = f"{len(nodes) - len(rows):,} more were dropped at once; they are not drawn" if len(rows) < len(nodes) else None
+    columns = min(4, int(right / 1.7))
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=8, title=hidden, title_fontsize=8)
     return save(figure, out)
 
 
