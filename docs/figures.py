@@ -10,9 +10,8 @@ import regard
 from regard.data.tasks import TASKS
 from regard.flow import gradient_flow, textbook
 from regard.nn import sinusoids
-from regard.pictures.curves import curves
+from regard.pictures.curves import curves, gradients
 from regard.pictures.embeddings import embedding_map
-from regard.pictures.flow import gradients
 from regard.pictures.heatmaps import growth, head_grid, heatmap
 from regard.pictures.positions import positions_figure
 from regard.pictures.tree import beam_tree

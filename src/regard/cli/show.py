@@ -126,22 +126,21 @@ def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = None) ->
 def show_embeddings(
     run: RunFolder,
     side: Annotated[str, typer.Option(help="source or target.")] = "source",
-    count: Annotated[int, typer.Option(min=1, help="So many tokens, the most frequent if the tokenizer knows.")] = 60,
+    count: Annotated[int, typer.Option(min=1, help="So many tokens, frequent ones first.")] = 60,
     out: Out = None,
 ) -> None:
     """Embeddings in two dimensions.  Example: `regard show embeddings runs/demo --side target`"""
     from regard.pictures.embeddings import embedding_map
     from regard.text.vocabulary import FIRST
 
-    opened = regard.Run.open(run)
+    opened, path = regard.Run.open(run), out or Path("embeddings.png")
     if side not in ("source", "target"):
         raise UserError(f"--side {side}: choose source or target")
-    tokenizer, model = getattr(opened, side), opened.model()
-    vectors = (model.encoder if side == "source" else model.decoder).get_submodule("embedding").get_parameter("weight")
-    ids = range(FIRST, min(tokenizer.size, FIRST + count))
-    title = f"{opened.path.name}, {side}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, without the {FIRST} reserved ones"
-    path = out or Path("embeddings.png")
-    embedding_map(vectors.detach()[ids.start : ids.stop].numpy(), tokenizer.token_texts(ids), title=title, out=path)
+    tokenizer, half = getattr(opened, side), getattr(opened.model(), "encoder" if side == "source" else "decoder")
+    start = FIRST + 256 * (tokenizer.kind == "bpe")  # whose bytes come first
+    ids = list(range(start, min(tokenizer.size, start + count)))
+    title = f"{opened.path.name}, {side}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and {FIRST} reserved ones"
+    embedding_map(half.embedding.weight.detach()[ids].numpy(), tokenizer.token_texts(ids), title=title, out=path)
     print(path)
 
 
@@ -153,7 +152,7 @@ def show_gradients(
 ) -> None:
     """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show gradients --length 60`"""
     from regard.flow import gradient_flow, textbook
-    from regard.pictures.flow import gradients
+    from regard.pictures.curves import gradients
 
     models = {one.path.name: one.model() for one in map(regard.Run.open, runs)} if runs else textbook()
     flows = {name: gradient_flow(model, length) for name, model in models.items()}

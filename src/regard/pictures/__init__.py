@@ -26,13 +26,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")  # one more than colours: 56 lines before two look the same
 Place = str | PathLike[str] | None  # where to write a picture; None: nowhere
-FALLBACKS = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans Arabic",
-    "Noto Sans Devanagari",
-    "Noto Emoji",
-)  # DejaVu lacks them
+FALLBACKS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji")  # after DejaVu
 
 
 def sides(block: str, source: Sequence[str], target: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -62,10 +56,8 @@ def blank(width: float, height: float, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in title) / max(len(title), 1)
-    clean = "".join(c if c.isprintable() else " " for c in title)
-    lines = textwrap.wrap(
-        clean, int(width * 10.5 / (1 + wide)), max_lines=6, placeholder=" …", break_on_hyphens=False
-    )  # letters of 11 points
+    letters, clean = int(width * 10.5 / (1 + wide)), "".join(c if c.isprintable() else " " for c in title)
+    lines = textwrap.wrap(clean, letters, max_lines=6, placeholder=" …", break_on_hyphens=False)
     figure = Figure(figsize=(width, height + 0.18 * (len(lines) - 1)), layout="compressed")
     figure.suptitle("\n".join(lines), fontsize=11, **text_style())
     return figure

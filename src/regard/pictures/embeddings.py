@@ -26,7 +26,7 @@ def embedding_map(
         names = [f"{name} principal component: {share:.0%} of the variance" for name, share in zip(("first", "second"), shares)]
     figure = blank(7, 6.2, title)
     axes = figure.subplots()
-    axes.plot(*points.T, "-" if joined else "", color="#bbbbbb", linewidth=1, zorder=1)
+    axes.plot(*points.T, linestyle="-" if joined else "none", color="#bbbbbb", linewidth=1, zorder=1)
     axes.plot(*points[labels:].T, "o", markersize=2, color="#bbbbbb", zorder=1)
     axes.plot(*points[:labels].T, "o", markersize=4, color=COLOURS[0], zorder=3)
     axes.set(xlabel=names[0], ylabel=names[1])
@@ -43,25 +43,21 @@ def embedding_map(
 
 def _label(axes: Axes, points: np.ndarray, labels: Sequence[str]) -> None:
     """Write each label beside its dot, or farther away on a thin line, where nothing else is; where all is full, not at all."""
-    from matplotlib.patheffects import withStroke
-
-    inch, size, halo = axes.figure.dpi, 8 if len(labels) > 25 else 11, [withStroke(linewidth=2, foreground="white")]
-    look = {"fontsize": size, "ha": "center", "va": "center", "path_effects": halo, **text_style()}
+    inch, size = axes.figure.dpi, 8 if len(labels) > 25 else 11
+    ground = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.7}
+    look = {"fontsize": size, "ha": "center", "va": "center", "bbox": ground, **text_style()}
     line = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
-    angles = np.arange(16) * np.pi / 8
-    circle = np.stack((np.cos(angles), np.sin(angles)), 1)
-    dots = axes.transData.transform(points) / inch
+    turn, far = np.meshgrid(np.arange(16) * np.pi / 8, (0.08, 0.14, 0.22, 0.32, 0.45, 0.6, 0.8, 1.1, 1.5))
+    circles = np.stack((np.cos(turn), np.sin(turn)), -1)
+    dots, frame = axes.transData.transform(points) / inch, axes.get_window_extent().get_points() / inch
     taken = np.concatenate((dots - 0.04, dots + 0.04), 1)  # boxes: left, bottom, right, top
-    frame = axes.get_window_extent()
     for point, dot, label, extent in zip(points, dots, labels, sizes(labels, size)):
         half = np.array(extent) / 2
-        for far in (0.08, 0.14, 0.22, 0.32, 0.45, 0.6, 0.8, 1.1, 1.5):
-            ways = circle * (half + far)
-            boxes = np.concatenate((dot + ways - half - 0.01, dot + ways + half + 0.01), 1)
-            apart = (boxes[:, None, :2] > taken[None, :, 2:]) | (boxes[:, None, 2:] < taken[None, :, :2])
-            inside = (boxes[:, :2] * inch > frame.min).all(1) & (boxes[:, 2:] * inch < frame.max).all(1)
-            if len(free := np.flatnonzero(apart.any(-1).all(-1) & inside)):
-                look["arrowprops"] = line if far > 0.15 else None
-                axes.annotate(label, point, tuple(ways[free[0]] * 72), "data", "offset points", **look)
-                taken = np.vstack((taken, boxes[free[0]]))
-                break
+        ways = (circles * (half + far[..., None])).reshape(-1, 2)  # the nearest first
+        boxes = np.concatenate((dot + ways - half - 0.01, dot + ways + half + 0.01), 1)
+        apart = (boxes[:, None, :2] > taken[None, :, 2:]) | (boxes[:, None, 2:] < taken[None, :, :2])
+        inside = (boxes[:, :2] > frame[0]).all(1) & (boxes[:, 2:] < frame[1]).all(1)
+        for free in np.flatnonzero(apart.any(-1).all(-1) & inside)[:1]:
+            look["arrowprops"] = line if far.flat[free] > 0.15 else None
+            axes.annotate(label, point, tuple(ways[free] * 72), "data", "offset points", **look)
+            taken = np.vstack((taken, boxes[free]))

@@ -11,7 +11,6 @@ from regard.pictures import Axis, Figure, Place, blank, save, shown, text_style
 
 LARGEST = 9.0  # points; label size where cells leave room for it
 SMALLEST = 4.5  # points; below it only every second, third … label is written
-WEIGHT = "attention weight"
 Tokens = Sequence[str]
 
 
@@ -22,7 +21,7 @@ def heatmap(
     *,
     title: str = "",
     signed: bool = False,
-    label: str = WEIGHT,
+    label: str = "",
     out: Place = None,
 ) -> Figure:
     """One matrix (T, S): the tokens that look down, those looked at across, one colour scale from 0 to 1.
@@ -45,19 +44,16 @@ def growth(
     matrices: Sequence[tuple[int, ArrayLike]], rows: Tokens, columns: Tokens, *, title: str = "", out: Place = None
 ) -> Figure:
     """The same matrix (T, S) after so many steps of training each: small heatmaps in the order given, at most five to a row."""
-    if not matrices:
-        raise UserError("no checkpoint to draw")
     down = math.ceil(len(matrices) / 5)
     across = math.ceil(len(matrices) / down)
-    panels = [np.asarray(matrix, np.float32) for _, matrix in matrices]
-    panels += [np.zeros_like(panels[0])] * (down * across - len(panels))  # without a name, so not drawn
+    panels = [np.asarray(matrix) for _, matrix in matrices]
+    panels += panels[:1] * (down * across - len(panels))  # without a name, so not drawn
     grid = np.stack(panels).reshape(down, across, *panels[0].shape)
-    names = [f"step {step:,}" for step, _ in matrices]
-    return save(_panels(grid, rows, columns, title, names), out)
+    return save(_panels(grid, rows, columns, title, [f"step {step:,}" for step, _ in matrices]), out)
 
 
 def _panels(
-    grid: np.ndarray, rows: Tokens, columns: Tokens, title: str, names: Tokens = (), signed: bool = False, label: str = WEIGHT
+    grid: np.ndarray, rows: Tokens, columns: Tokens, title: str, names: Tokens = (), signed: bool = False, label: str = ""
 ) -> Figure:
     """A panel for each matrix of `grid` (L, H, T, S); with names: small, and only those that have one. Tokens left and below."""
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or 0 in grid.shape:
@@ -79,8 +75,7 @@ def _panels(
             continue
         image = axes.imshow(grid[y, x], vmin=low, vmax=reach, cmap=colours, interpolation="nearest")
         axes.spines[:].set_visible(False)
-        if names:
-            axes.set_title(names[number], fontsize=7.5, pad=3)
+        axes.set_title(names[number] if names else "", fontsize=7.5, pad=3)
         if signed:
             places = np.argwhere(grid[y, x] < -reach / 20)[:, ::-1]
             inks = ["white" if grid[y, x][row, column] < -0.6 * reach else "black" for column, row in places]
@@ -91,7 +86,7 @@ def _panels(
     where, shrink = ("right", min(1.0, 3.5 / tall)) if tall >= 1 else ("bottom", min(1.0, 2 / wide))
     ticks = [low, (low + reach) / 2, reach]
     bar = figure.colorbar(image, ax=figure.axes, location=where, ticks=ticks, format="%.2g", shrink=shrink, aspect=18, pad=0.02)
-    bar.set_label(label + " (–: below 0)" * signed, fontsize=8)
+    bar.set_label((label or "attention weight") + " (–: below 0)" * signed, fontsize=8)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)
     return figure

@@ -30,13 +30,11 @@ def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> F
     rows = rows if max(rows.values()) < MOST else _rows(nodes, ORDER[:-1])
     last = [i for i in rows if nodes[i].fate == "ended"] + [i for i in rows if nodes[i].fate == "chosen"][-1:]
     labels = {i: shown(nodes[i].token, 16) for i in rows}
-    ends = {i: f"log p {nodes[i].total:.2f}, {nodes[i].total / (nodes[i].step + 1):.2f} a token".replace("-", "−") for i in last}
     widths = {i: max(width, 0.3) for i, (width, _) in zip(labels, sizes(list(labels.values()), 8.5))}
     starts = [0.25]  # inches from the left, of each step
     for step in range(1 + max(nodes[i].step for i in rows)):
         starts.append(starts[-1] + max(widths[i] for i in rows if nodes[i].step == step) + 0.38)
-    behind = {i: starts[nodes[i].step] + widths[i] + 0.2 for i in last}
-    right = max(4.5, starts[-1], *(behind[i] + width for i, (width, _) in zip(last, sizes(list(ends.values()), 7.5))))
+    right = max(4.5, starts[-1] + 1.8)
     figure = blank(right, (1 + max(rows.values())) * 0.28 + 0.9, title)
     axes = figure.subplots()
     axes.set(xlim=(0, right), ylim=(max(rows.values()) + 0.6, -0.6))
@@ -50,7 +48,9 @@ def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> F
         axes.text(x + 0.07, y - 0.06, labels[i], fontsize=8.5, va="bottom", color=ink, **text_style())
         said = f"{probability:.2f}" if probability >= 0.005 else "< 0.01"
         axes.text(x + 0.07, y + 0.11, said, fontsize=6, va="top", color=ink)
-        axes.text(behind.get(i, 0), y, ends.get(i, ""), fontsize=7.5, va="center", color=ink)
+        if i in last:
+            score = f"log p {node.total:.2f}, {node.total / (node.step + 1):.2f} a token".replace("-", "−")
+            axes.text(x + widths[i] + 0.2, y, score, fontsize=7.5, va="center")
     for fate in dict.fromkeys(nodes[i].fate for i in sorted(rows, key=lambda i: ORDER.index(nodes[i].fate))):
         axes.plot([], [], **LOOKS[fate], label=SAID[fate])
     hidden = f"{len(nodes) - len(rows):,} more were dropped at once; they are not drawn" if len(rows) < len(nodes) else None
