@@ -1,4 +1,4 @@
-"""Draw every figure of the README and the book: `make docs`. Trains what is not in runs/docs first: four minutes on two cores."""
+"""Draw every figure of the README and the book: `make docs`. Trains what is not in runs/docs first: some minutes."""
 
 from pathlib import Path
 from typing import Any
