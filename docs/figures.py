@@ -1,30 +1,69 @@
-"""Draw the figures of the README and the book: `make docs`. Trains the demo's model first, unless runs/demo is there."""
+"""Draw every figure of the README and the book: `make docs`. Trains what is not in runs/docs first: some minutes."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
 
 import regard
-from regard.demo import demo
+from regard.data.tasks import TASKS
+from regard.flow import gradient_flow, textbook
 from regard.nn import sinusoids
-from regard.pictures.curves import curves
-from regard.pictures.heatmaps import head_grid, heatmap
+from regard.pictures.curves import curves, gradients
+from regard.pictures.embeddings import embedding_map
+from regard.pictures.heatmaps import growth, head_grid, heatmap
 from regard.pictures.positions import positions_figure
+from regard.pictures.tree import beam_tree
 
 HERE = Path(__file__).parent / "figures"
+RUNS = Path("runs/docs")
 SENTENCE = "will your young strange tourists be in front of the restaurant ?"
+STEPS = (60, 90, 120, 150, 180, 240, 300, 420, 600, 810)
+CELLS = {"kind": "rnn", "cell": "lstm", "width": 64, "embedding": 64, "attention": "none", "dropout": 0.0}
+MODELS: dict[str, dict[str, Any]] = {"plain RNN": CELLS | {"cell": "rnn"}, "LSTM": CELLS, "Transformer": {}}
+
+
+def trained(name: str, task: str, /, **wishes: Any) -> regard.Run:
+    """A run below runs/docs, trained if it is not there."""
+    folder = RUNS / name.replace(" ", "-")
+    return regard.Run.open(folder) if folder.exists() else regard.train(task, out=folder, **wishes)
 
 
 def main() -> None:
-    folder = Path("runs/demo")
-    run = regard.Run.open(folder if folder.exists() else demo(folder))
-    result = regard.load(run)(SENTENCE)
-    record = result.attention
-    cross = record.blocks["cross"]
-    heatmap(cross[-1].mean(0), record.target, record.source, title="", out=HERE / "attention.png")
-    head_grid(cross, record.target, record.source, title="", out=HERE / "heads.png")
-    curves({"demo": run.records()}, HERE / "curves.png")
+    run = trained("phrases", "phrases", preset="demo", train={"keep": 100, "save_every": 30})
+    translator = regard.load(run)
+    result = translator(SENTENCE)
+    record, title = result.attention, f"{SENTENCE} → {result.text}"
+    heatmap(record.matrix(), record.target, record.source, title=title, out=HERE / "attention.png")
+    head_grid(record.blocks["cross"], record.target, record.source, title=title, out=HERE / "heads.png")
+    pairs = TASKS["phrases"].pairs(10, 1, split="test", options={})
+    at_once = translator(" ".join(source for source, _ in pairs))
+    long = translator.look(at_once.source, at_once.ids)
+    title_60 = "Ten sentences read at once, by a model that has only ever seen one at a time: it loses its place"
+    heatmap(long.matrix(), long.target, long.source, title=title_60, out=HERE / "attention-60.png")
+    beam_tree(translator.tree(SENTENCE, 3), title=SENTENCE, out=HERE / "beam.png")
+    looks = [(n, regard.load(run, checkpoint=f"step-{n:08}").look(SENTENCE, result.ids)) for n in STEPS]
+    steps = [(n, look.matrix(layer=0, head=1)) for n, look in looks]
+    growth(steps, record.target, record.source, title=f"{title} (layer 1, head 2)", out=HERE / "training.png")
+    curves({"phrases": run.records()}, HERE / "curves.png")
+
+    small = {"preset": "course", "data": {"options": {"train": 10000, "dev": 500}}}
+    brief = {"threads": 1, "epochs": 0, "steps": 400, "warmup": 100, "log_every": 10, "evaluate_every": 40, "save_every": 400}
+    many = {name: trained(name, "arithmetic", **small, model=given, train=brief) for name, given in MODELS.items()}
+    curves({name: one.records() for name, one in many.items()}, HERE / "curves-many.png")
+
+    digits, names = trained("digits", "arithmetic", preset="course", train={"epochs": 35, "threads": 1}), [*map(str, range(10))]
+    vectors = digits.model().encoder.get_submodule("embedding").get_parameter("weight").detach()
+    chosen = vectors[[digits.source.encode(name)[0] for name in names]]
+    title = "The calculator's digits: nobody told it their order"
+    embedding_map(chosen.numpy(), names, title=title, joined=True, out=HERE / "embeddings.png")
+    flows = {name: gradient_flow(model) for name, model in textbook().items()}
+    gradients(flows, title="How far back the last token's gradient reaches", answer=50, out=HERE / "gradients.png")
     positions_figure(sinusoids(torch.arange(100), 64).numpy(), "sinusoidal", HERE / "positions.png")
+    for path in HERE.glob("*.png"):
+        image = Image.open(path).convert("RGB")  # a third of the size, and no eye sees it
+        image.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{SENTENCE} → {result.text}\n{HERE}")
 
 

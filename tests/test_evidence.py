@@ -16,8 +16,8 @@ from regard.config import RNNConfig, TransformerConfig
 from regard.doctor import doctor
 from regard.errors import UserError
 from regard.evidence import Head, agreement, gradient_times_input, heads, occlusion, without
-from regard.pruning import prune
 from regard.models import build_model
+from regard.pruning import prune
 from regard.record import AttentionRecord
 from regard.reporter import Reporter
 from regard.result import Result

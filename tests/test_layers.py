@@ -26,7 +26,7 @@ FLOORS = [
     {"result"},
     {"trust"},
     {"choosing", "online", "evidence"},
-    {"training", "search", "scoring", "pictures"},
+    {"training", "search", "scoring", "pictures", "flow"},
     {"run"},
     {"storage"},
     {"models"},

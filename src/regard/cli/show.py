@@ -1,15 +1,35 @@
 """`regard show`: pictures."""
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import regard
-from regard.cli.terms import TEXTS, Out, RunFolder, refuse_options
+from regard.cli.terms import TEXTS, Beam, Out, RunFolder, refuse_options, table
 from regard.errors import UserError
 
-show = typer.Typer(help="Draw pictures: learning curves, attention, positions.", no_args_is_help=True)
+show = typer.Typer(help="Draw pictures: learning curves, attention, the beam, embeddings, gradients …", no_args_is_help=True)
+Text = Annotated[str, typer.Argument(help="What to translate.")]
+Layer = Annotated[int | None, typer.Option(min=1, help="Of this layer, counted from 1. Default: the last.")]
+Head = Annotated[int | None, typer.Option(min=1, help="Of this head, counted from 1. Default: all of them as one.")]
+Block = Annotated[str, typer.Option(help="Who looks at whom: cross (target at source), encoder or decoder (each at itself).")]
+
+
+@show.command("model")
+def show_model(run: RunFolder) -> None:
+    """The parts of a model and its settings.  Example: `regard show model runs/demo`"""
+    from regard.config import to_settings, to_toml
+
+    opened, parts = regard.Run.open(run), dict[str, list[Any]]()
+    for name, weights in opened.new_model().named_parameters():
+        parts.setdefault(re.sub(r"^(\w+\.(blocks\.\d+|\w+)).*", r"\1", name), []).append(weights)
+    counts = {name: sum(weights.numel() for weights in its) for name, its in parts.items()}
+    shapes = [" × ".join(map(str, its[0].shape)) if len(its) == 1 else f"{len(its)} tensors" for its in parts.values()]
+    rows = [(name, shape, f"{n:,}", f"{n / sum(counts.values()):.1%}") for (name, n), shape in zip(counts.items(), shapes)]
+    table(["part", "shape", "parameters", "share"], [*rows, ("all", "", f"{sum(counts.values()):,}", "")])
+    print(to_toml({"model": to_settings(opened.config)["model"]}), end="")
 
 
 @show.command("curves")
@@ -24,29 +44,120 @@ def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], o
 @show.command("attention", context_settings=TEXTS)
 def show_attention(
     run: RunFolder,
-    text: Annotated[str, typer.Argument(help="What to translate.")],
+    text: Text,
     out: Annotated[
         Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: one of each.")
     ] = None,
     heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the last layer's mean.")] = False,
+    layer: Layer = None,
+    head: Head = None,
+    how: Annotated[str, typer.Option(help="How heads become one: mean, max, norm or rollout (of all layers).")] = "mean",
+    block: Block = "cross",
+    words: Annotated[bool, typer.Option("--words", help="Words on the axes, not tokens.")] = False,
 ) -> None:
-    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ."`"""
+    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`"""
     refuse_options([text], show_attention)
+    from regard.pictures import sides
     from regard.pictures.heatmaps import head_grid, heatmap
 
+    if (heads and (how != "mean" or layer or head)) or (how == "rollout" and (layer or head)) or (how == "norm" and words):
+        raise UserError("--heads goes without --layer, --head, --how; rollout without --layer, --head; norm without --words")
     result = next(regard.load(run).translate([text]))
-    record = result.attention
-    if "cross" not in record.blocks:
-        raise UserError(f"{run}: this model has no attention to show (model.attention=none)")
-    cross, title = record.blocks["cross"], f"{text} → {result.text}"
+    record = result.attention.words() if words else result.attention
+    matrix, note = _matrix(record, block, how, layer, head)
+    rows, columns = sides(block, record.source, record.target)
+    title = f"{text} → {result.text}{note}"
     for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
         if path.suffix == ".html":
             result.write_page(path)
         elif heads:
-            head_grid(cross, record.target, record.source, title=title, out=path)
+            head_grid(record.blocks[block], rows, columns, title=title, out=path)
         else:
-            heatmap(cross[-1].mean(0), record.target, record.source, title=title, out=path)
+            heatmap(matrix, rows, columns, title=title, out=path)
         print(path)
+
+
+def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | None) -> tuple[Any, str]:
+    """What was asked for, and a note of it for the title."""
+    if not record.blocks:
+        raise UserError("this model has no attention to show (model.attention=none)")
+    for name, given, count in zip(("layer", "head"), (layer, head), record.blocks[block].shape if block in record.blocks else ()):
+        if given is not None and given > count:
+            raise UserError(f"--{name} {given}: {block} attention has {count}, counted from 1")
+    told = [block * (block != "cross"), f"layer {layer}" * bool(layer), f"head {head}" * bool(head), how * (how != "mean")]
+    note = f" ({', '.join(filter(None, told))})" if any(told) else ""
+    return record.matrix(block, how, layer=(layer or 0) - 1, head=head and head - 1), note
+
+
+@show.command("training", context_settings=TEXTS)
+def show_training(
+    run: RunFolder, text: Text, layer: Layer = None, head: Head = None, block: Block = "cross", out: Out = None
+) -> None:
+    """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo "he's calm ." --head 2`"""
+    refuse_options([text], show_training)
+    from regard.pictures import sides
+    from regard.pictures.heatmaps import growth
+
+    names = regard.Run.open(run).checkpoints()
+    if len(names) < 2:
+        raise UserError(f"{run}: it kept fewer than two checkpoints; train with more, such as train.keep=10 train.save_every=100")
+    count = min(len(names), 10)
+    names = [names[i * (len(names) - 1) // (count - 1)] for i in range(count)]
+    result = next(regard.load(run, checkpoint=names[-1]).translate([text]))
+    record, (_, note) = result.attention, _matrix(result.attention, block, "mean", layer, head)
+    looks = {int(name[5:]): regard.load(run, checkpoint=name).look(text, result.ids) for name in names}
+    matrices = [(step, _matrix(look, block, "mean", layer, head)[0]) for step, look in looks.items()]
+    path, (rows, columns) = out or Path("training.png"), sides(block, record.source, record.target)
+    growth(matrices, rows, columns, title=f"{text} → {result.text}{note}", out=path)
+    print(path)
+
+
+@show.command("beam", context_settings=TEXTS)
+def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = None) -> None:
+    """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm ." --beam 3`"""
+    refuse_options([text], show_beam)
+    from regard.pictures.tree import beam_tree
+
+    beam_tree(regard.load(run).tree(text, beam or 0), title=text, out=(path := out or Path("beam.png")))
+    print(path)
+
+
+@show.command("embeddings")
+def show_embeddings(
+    run: RunFolder,
+    side: Annotated[str, typer.Option(help="source or target.")] = "source",
+    count: Annotated[int, typer.Option(min=1, help="So many tokens, frequent ones first.")] = 60,
+    out: Out = None,
+) -> None:
+    """Embeddings in two dimensions.  Example: `regard show embeddings runs/demo --side target`"""
+    from regard.pictures.embeddings import embedding_map
+    from regard.text.vocabulary import FIRST
+
+    opened, path = regard.Run.open(run), out or Path("embeddings.png")
+    if side not in ("source", "target"):
+        raise UserError(f"--side {side}: choose source or target")
+    tokenizer, half = getattr(opened, side), getattr(opened.model(), "encoder" if side == "source" else "decoder")
+    start = FIRST + 256 * (tokenizer.kind == "bpe")  # whose bytes come first
+    ids = list(range(start, min(tokenizer.size, start + count)))
+    title = f"{opened.path.name}, {side}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and {FIRST} reserved ones"
+    embedding_map(half.embedding.weight.detach()[ids].numpy(), tokenizer.token_texts(ids), title=title, out=path)
+    print(path)
+
+
+@show.command("gradients")
+def show_gradients(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="None: three untrained models.")] = None,
+    length: Annotated[int, typer.Option(min=2, help="Tokens of source and answer together, drawn at random.")] = 100,
+    out: Out = None,
+) -> None:
+    """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show gradients --length 60`"""
+    from regard.flow import gradient_flow, textbook
+    from regard.pictures.curves import gradients
+
+    models = {one.path.name: one.model() for one in map(regard.Run.open, runs)} if runs else textbook()
+    flows = {name: gradient_flow(model, length) for name, model in models.items()}
+    gradients(flows, answer=length // 2, out=(path := out or Path("gradients.png")))
+    print(path)
 
 
 @show.command("positions")

@@ -3,8 +3,11 @@
 Matplotlib is slow to import, so it is imported where it is used; pyplot never is, so nothing is left in the caller's session.
 """
 
+import textwrap
+import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +24,9 @@ else:
 SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours without yellow, which is too pale for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")  # one more than colours: 56 lines before two look the same
 Place = str | PathLike[str] | None  # where to write a picture; None: nowhere
-FALLBACKS = ("Noto Sans CJK SC", "Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji")  # for what DejaVu lacks
+FALLBACKS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji")  # after DejaVu
 
 
 def sides(block: str, source: Sequence[str], target: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -48,12 +52,35 @@ def text_style() -> dict[str, Any]:
 
 
 def blank(width: float, height: float, title: str) -> Figure:
-    """An empty figure of that size in inches, which lays itself out."""
+    """An empty figure of that size in inches, which lays itself out; a long title makes it higher, not wider."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="compressed")
-    figure.suptitle(title, fontsize=11, **text_style())
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in title) / max(len(title), 1)
+    letters, clean = int(width * 10.5 / (1 + wide)), "".join(c if c.isprintable() else " " for c in title)
+    lines = textwrap.wrap(clean, letters, max_lines=6, placeholder=" …", break_on_hyphens=False)
+    figure = Figure(figsize=(width, height + 0.18 * (len(lines) - 1)), layout="compressed")
+    figure.suptitle("\n".join(lines), fontsize=11, **text_style())
     return figure
+
+
+@contextmanager
+def any_glyph() -> Iterator[None]:
+    """A token may hold a character that no installed font has; it becomes a box, which is no reason to warn or fail."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from|Matplotlib currently does not support")
+        yield
+
+
+def sizes(labels: Sequence[str], points: float) -> list[tuple[float, float]]:
+    """Width and height of each label in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    canvas: Any = FigureCanvasAgg(figure)
+    with any_glyph():
+        boxes = [figure.text(0, 0, x, fontsize=points, **text_style()).get_window_extent(canvas.get_renderer()) for x in labels]
+    return [(box.width / figure.dpi, box.height / figure.dpi) for box in boxes]
 
 
 def save(figure: Figure, out: Place) -> Figure:
@@ -64,8 +91,6 @@ def save(figure: Figure, out: Place) -> Figure:
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"cannot write a picture to {path}: its name must end in {', '.join(SUFFIXES)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        # A token may hold a character that no installed font has; it becomes a box, which is no reason to fail.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from|Matplotlib currently does not support")
+    with any_glyph():
         figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.1)  # no label is ever cut
     return figure

@@ -1,4 +1,4 @@
-"""Learning curves of one run, or of several beside each other, from the records of `log.jsonl`."""
+"""Curves: of learning, of one run or several, from the records of `log.jsonl`; of gradients against distance."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, Axes, Figure, Place, blank, save, text_style
+from regard.pictures import COLOURS, MARKERS, Axes, Figure, Place, blank, save, text_style
 
 Records = Sequence[Mapping[str, Any]]
 SCORES = {"bleu": "BLEU / 100", "exact_match": "exact match", "accuracy": "token accuracy"}  # all from 0 to 1
@@ -15,7 +15,6 @@ STYLES: dict[str, dict[str, Any]] = {
     "train": {"linestyle": "--", "linewidth": 1.0, "markersize": 3.0, "alpha": 0.5},
     "dev": {"linestyle": "-", "linewidth": 1.8, "markersize": 4.5},
 }
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")  # one more than colours: 56 runs before two look the same
 
 
 def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
@@ -37,14 +36,38 @@ def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
             best[key].append(_draw(axes, runs[run], name, looks[key]))
         axes.set(xlabel="step", ylabel=NAMES[names[0]] if len(names) == 1 else "score")
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if x == round(x) else "")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
     texts = [("" if alone else f"{key:.60}: ") + ", ".join(its) for key, its in best.items()]
     columns = max(1, min(4, 130 // (max(map(len, texts)) + 8)))  # some 130 letters fit the width
     handles = [figure.axes[0].plot([], [], color=look["color"], marker=look["marker"])[0] for look in looks.values()]
     legend = figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     legend.set_title("dashed: training · solid: dev · ★ best on dev")
-    for text in legend.get_texts():
+    return _finished(figure, out)
+
+
+def gradients(flows: Mapping[str, Any], *, title: str = "", answer: int = 0, out: Place = None) -> Figure:
+    """How far back a prediction reaches: for each model the norm of the gradient (N,) at the distances 0, 1, 2 …, logarithmic.
+
+    answer: how many of the nearest tokens belong to the answer; those behind them are the source.
+    """
+    figure = blank(7.5, 4.6, title)
+    axes = figure.subplots()
+    for i, (name, flow) in enumerate(flows.items()):
+        look = {"color": COLOURS[i % 7], "marker": MARKERS[i % 8], "linestyle": ("-", "--", "-.", ":")[i % 4], "linewidth": 1.8}
+        axes.semilogy(flow, **look, markersize=5, markevery=max(1, len(flow) // 10), label=f"{name:.40}")
+    if answer:
+        axes.axvline(answer - 0.5, color="black", linewidth=0.8)
+        for word, side in (("← the answer  ", "right"), ("  the source →", "left")):
+            axes.text(answer - 0.5, 1.01, word, ha=side, fontsize=8, transform=axes.get_xaxis_transform())
+    axes.set(xlabel="tokens back from the one that is predicted", ylabel="norm of the gradient (nearest = 1)")
+    figure.legend(loc="outside lower center", ncols=min(3, len(flows)), frameon=False, fontsize=9, handlelength=4)
+    return _finished(figure, out)
+
+
+def _finished(figure: Figure, out: Place) -> Figure:
+    for axes in figure.axes:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    for text in figure.legends[0].get_texts():
         text.set(**text_style())
     return save(figure, out)
 

@@ -1,0 +1,101 @@
+"""`regard show`, as a person meets it."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import regard
+from regard.cli import app
+from regard.errors import UserError
+from regard.reporter import Reporter
+
+KINDS = ["model", "curves", "attention", "training", "beam", "embeddings", "gradients", "positions"]
+
+
+def call(*given: object) -> str:
+    done = CliRunner().invoke(app, ["show", *map(str, given)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*given: object) -> str:
+    with pytest.raises(UserError) as error:
+        call(*given)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_an_example(kind):
+    assert f"Example: regard show {kind}" in " ".join(call(kind, "--help").replace("│", " ").split())
+
+
+def test_model(run):
+    said = call("model", run.path)
+    total = sum(p.numel() for p in run.model().parameters())
+    assert f"{total:,}" in said
+    assert "encoder.blocks.0" in said
+    assert "width = 16" in said
+
+
+def test_attention_of_one_head_counts_from_1(run, here, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("regard.pictures.heatmaps.heatmap", lambda matrix, rows, columns, **more: drawn.append((matrix, more)))
+    record = regard.load(run)("1+1").attention
+    for given, wanted in [
+        (["--layer", 1, "--head", 2], {"layer": 0, "head": 1}),
+        (["--head", 1], {"head": 0}),
+        (["--how", "rollout", "--block", "encoder"], {"block": "encoder", "how": "rollout"}),
+        (["--how", "norm"], {"how": "norm"}),
+        (["--how", "max", "--block", "decoder"], {"block": "decoder", "how": "max"}),
+    ]:
+        call("attention", run.path, "1+1", "--out", "a.png", *given)
+        assert (drawn[-1][0] == record.matrix(**wanted)).all(), given
+    assert "layer 1, head 2" in drawn[0][1]["title"]
+
+
+def test_attention_of_words(run, here):
+    call("attention", run.path, "1+1 2", "--words", "--out", "w.svg")
+    assert Path("w.svg").exists()
+
+
+def test_attention_says_what_is_not_there(run, here):
+    assert "counted from 1" in refused("attention", run.path, "1+1", "--layer", 2)
+    assert "--head 3: cross attention has 2" in refused("attention", run.path, "1+1", "--head", 3)
+    assert "there is cross, encoder, decoder" in refused("attention", run.path, "1+1", "--block", "foo")
+    assert "not cross by foo" in refused("attention", run.path, "1+1", "--how", "foo")
+    assert "--heads goes without --layer" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
+    assert "rollout without --layer" in refused("attention", run.path, "1+1", "--how", "rollout", "--layer", 1)
+    assert "norm without --words" in refused("attention", run.path, "1+1", "--how", "norm", "--words")
+
+
+def test_training(run, here):
+    assert call("training", run.path, "1+1", "--layer", 1, "--head", 2).split() == ["training.png"]
+    assert Path("training.png").exists()
+    assert "--head 3" in refused("training", run.path, "1+1", "--head", 3)
+
+
+def test_training_needs_two_checkpoints_and_says_how_to_keep_them(tiny, here):
+    data, text = {"options": {"train": 20, "dev": 4, "test": 4}, "path": "arithmetic"}, {"tokenizer": "characters"}
+    settings = tiny | {"data": data, "text": text, "train": tiny["train"] | {"steps": 2, "save_every": 2}}
+    run = regard.train(regard.Config(), out=here / "one", reporter=Reporter(quiet=True), **settings)
+    assert "train.keep=10 train.save_every=" in refused("training", run.path, "1+1")
+    regard.config.build(regard.config.parse_overrides(["train.keep=10", "train.save_every=100"]))  # there are such settings
+
+
+def test_beam(run, here):
+    assert call("beam", run.path, "-1+1", "--beam", 3, "--out", "b.svg").split() == ["b.svg"]
+    assert "nothing was tried" in refused("beam", run.path, "")
+
+
+def test_embeddings(run, here):
+    assert call("embeddings", run.path, "--side", "target").split() == ["embeddings.png"]
+    call("embeddings", run.path, "--count", 3, "--out", "three.pdf")
+    assert "choose source or target" in refused("embeddings", run.path, "--side", "both")
+
+
+def test_gradients(run, here):
+    assert call("gradients", "--length", 10).split() == ["gradients.png"]
+    call("gradients", run.path, "--length", 8, "--out", "run.svg")
+    assert "no such run" in refused("gradients", "nowhere")
