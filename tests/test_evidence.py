@@ -186,7 +186,7 @@ def call(*words):
 
 
 def test_the_command_shows_all_target_tokens_or_one(run):
-    whole, one = call("evidence", run.path, TEXT), call("evidence", run.path, TEXT, "--token", "0")
+    whole, one = call("show", "evidence", run.path, TEXT), call("show", "evidence", run.path, TEXT, "--token", "0")
     for done in (whole, one):
         assert done.exit_code == 0, done.exception
         assert "Rank correlation of attention and occlusion (Spearman): " in done.stdout
@@ -195,14 +195,14 @@ def test_the_command_shows_all_target_tokens_or_one(run):
     result = regard.load(run)(TEXT)
     assert whole.stdout.count("│\n") == len(result.ids) + 1
     assert one.stdout.count("│\n") == len(TEXT) + 1
-    named = call("evidence", run.path, TEXT, "--token", "<eos>", "--heads", "--lens")
+    named = call("show", "evidence", run.path, TEXT, "--token", "<eos>", "--heads", "--lens")
     assert "for <eos>" in named.stdout
     assert "cross 0.1" in named.stdout
     assert "layer 0" in named.stdout
 
 
 def test_json_holds_everything(run):
-    found = json.loads(call("evidence", run.path, TEXT, "--json", "--heads", "--lens", "--beam", "1").stdout)
+    found = json.loads(call("show", "evidence", run.path, TEXT, "--json", "--heads", "--lens", "--beam", "1").stdout)
     shape = len(found["target"]), len(found["source"])
     for name in ("attention", "occlusion", "gradient_times_input"):
         assert np.shape(found[name]) == shape
@@ -214,19 +214,19 @@ def test_json_holds_everything(run):
 
 
 def test_the_picture_has_its_own_scale(run, tmp_path):
-    assert call("evidence", run.path, TEXT, "--out", tmp_path / "x.svg").exit_code == 0
+    assert call("show", "evidence", run.path, TEXT, "--out", tmp_path / "x.svg").exit_code == 0
     assert "log-probability lost without it" in (tmp_path / "x.svg").read_text()
 
 
 def test_a_model_without_attention_has_evidence_too(tiny, tmp_path):
     given = {"model": {"kind": "rnn", "width": 8, "embedding": 8, "attention": "none"}, "train": tiny["train"]}
     rnn = regard.train([("a b", "b a"), ("b", "a")] * 20, out=tmp_path / "rnn", reporter=Reporter(quiet=True), **given)
-    done = call("evidence", rnn.path, "a b")
+    done = call("show", "evidence", rnn.path, "a b")
     assert done.exit_code == 0, done.exception
     assert "occlusion" in done.stdout
     assert "attention" not in done.stdout
     with pytest.raises(UserError, match="needs a Transformer"):
-        raise call("evidence", rnn.path, "a b", "--lens").exception
+        raise call("show", "evidence", rnn.path, "a b", "--lens").exception
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_model_without_attention_has_evidence_too(tiny, tmp_path):
     ],
 )
 def test_mistakes_are_told_in_one_line(run, words, said):
-    error = call("evidence", run.path, *words).exception
+    error = call("show", "evidence", run.path, *words).exception
     assert isinstance(error, UserError)
     assert said in str(error)
     assert "\n" not in str(error)

@@ -11,7 +11,7 @@ import typer
 
 import regard
 from regard.cli.data import data as data_commands
-from regard.cli.evidence import evidence, prune
+from regard.cli.evidence import prune
 from regard.cli.show import show
 from regard.cli.terms import TEXTS, AsJson, Beam, Out, RunFolder, Sets, table
 from regard.cli.translate import translate
@@ -143,7 +143,6 @@ def presets() -> None:
     table(["preset", "what it is and what it reached"], all_presets().items())
 
 
-app.command(context_settings=TEXTS)(evidence)
 app.command()(prune)
 app.add_typer(show, name="show")
 app.add_typer(data_commands, name="data")

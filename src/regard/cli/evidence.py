@@ -1,4 +1,4 @@
-"""`regard evidence` and `regard prune`: what an answer hangs on, and what a model can do without."""
+"""`regard show evidence` and `regard prune`: what an answer hangs on, and what a model can do without."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def evidence(
     as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option(help="Draw the occlusion: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """What an answer hangs on.  Example: `regard evidence RUN "a text"`"""
+    """What an answer hangs on.  Example: `regard show evidence runs/demo "he's calm ."`"""
     refuse_options([text], evidence)
     import regard.evidence as reasons
 
@@ -37,7 +37,10 @@ def evidence(
     worth = reasons.heads(translator, [result]) if heads else []
     layers = reasons.logit_lens(translator, result) if lens else []
     if out is not None:
-        _draw(lost, seen, f"{text} → {result.text}", out)
+        from regard.pictures.heatmaps import heatmap
+
+        label, title = "log-probability lost without it", f"{text} → {result.text}"
+        heatmap(lost, seen.target, seen.source, title=title, signed=True, label=label, out=out)
     if as_json:
         found: dict[str, Any] = {name.replace(" × ", "_times_"): matrix.tolist() for name, matrix in columns.items()}
         found |= {"heads": [one._asdict() for one in worth], "lens": [[one._asdict() for one in row] for row in layers]}
@@ -68,17 +71,6 @@ def _place(token: str, target: list[str]) -> int:
     return target.index(token)
 
 
-def _draw(lost: Any, seen: Any, title: str, out: Path) -> None:
-    from regard.pictures import save
-    from regard.pictures.heatmaps import heatmap
-
-    image: Any = (figure := heatmap(lost, seen.target, seen.source, title=title)).axes[0].images[0]
-    image.set_clim(min(0.0, lost.min()), max(lost.max(), 1e-6))
-    image.colorbar.set_ticks([0, image.get_clim()[1]])
-    image.colorbar.set_label("log-probability lost without it", fontsize=8)
-    save(figure, out)
-
-
 def prune(
     run: RunFolder,
     out: Annotated[Path, typer.Option(help="The new run's folder.")],
@@ -86,7 +78,7 @@ def prune(
     points: Annotated[float, typer.Option(min=0, help="By how much BLEU and exact match, 0 to 100, may fall.")] = 0.5,
     as_json: AsJson = False,
 ) -> None:
-    """Silence spare heads.  Example: `regard prune RUN --out runs/small`"""
+    """Silence spare heads.  Example: `regard prune runs/demo --out runs/less`"""
     from regard.pruning import prune as silence
 
     made = silence(run, out, tolerance=tolerance, points=points).manifest["pruned"]

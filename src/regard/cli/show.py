@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.evidence import evidence
 from regard.cli.terms import TEXTS, Beam, Out, RunFolder, refuse_options, table
 from regard.errors import UserError
 
-show = typer.Typer(help="Draw pictures: learning curves, attention, the beam, embeddings, gradients …", no_args_is_help=True)
+show = typer.Typer(help="Look inside: curves, attention, evidence, beam, embeddings …", no_args_is_help=True)
 Text = Annotated[str, typer.Argument(help="What to translate.")]
 Layer = Annotated[int | None, typer.Option(min=1, help="Of this layer, counted from 1. Default: the last.")]
 Head = Annotated[int | None, typer.Option(min=1, help="Of this head, counted from 1. Default: all of them as one.")]
@@ -183,3 +184,6 @@ def show_positions(
         table = encoder.position.embed(torch.zeros(length, encoder.position.width), torch.arange(length)).detach()
     positions_figure(table.numpy(), Path(name).name, path := out or Path("positions.png"))
     print(path)
+
+
+show.command("evidence", context_settings=TEXTS)(evidence)

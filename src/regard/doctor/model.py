@@ -191,7 +191,7 @@ def modes(case: Case) -> str:
 @proof("dev loss is the logged one", "other code, data or weights than when it was trained: find what changed", "modes")
 def logged(case: Case) -> str:
     run, dev = case.run, case.path / "data" / "dev"
-    known = bool(run) and dev.exists()
+    known = bool(run) and dev.exists() and "pruned" not in run.manifest
     look = {"kind": "average"} if known and run.best == "averaged" else {"kind": "dev", "step": known and int(run.best[5:])}
     found = [r for r in run.records() if r.items() >= look.items()] if known else []
     if not found or sum(w.numel() for w in case.model.parameters()) * 2 * found[-1]["tokens"] > WORK:
@@ -212,7 +212,10 @@ def heads(case: Case) -> str:
         entropy = -(look.weights * look.weights.clamp(min=1e-30).log()).sum(-1) / choice.clamp(min=2).log()
         blind = (entropy * counted).sum((0, 2)) / counted.sum().clamp(min=1) > UNIFORM
         mute = size <= MUTE * max(float(s.max()) for x, s in zip(looks, sizes) if x.kind == look.kind)
-        held(not mute.all(), f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other layers say")
+        held(
+            not mute.all() or bool(case.run and "pruned" in case.run.manifest),
+            f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other layers say",
+        )
         idle += [f"{plain(look.name)} head {h + 1}" for h in (blind | mute).nonzero().flatten().tolist()]
     rule = f"of {sum(map(len, sizes))} look everywhere alike (entropy over {UNIFORM:g}) or say less than {MUTE:g} of the loudest"
     if idle:
