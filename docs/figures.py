@@ -1,5 +1,6 @@
 """Draw every figure of the README and the book: `make docs`. Trains what is not in runs/docs first: some minutes."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,26 @@ HERE = Path(__file__).parent / "figures"
 RUNS = Path("runs/docs")
 SENTENCE = "will your young strange tourists be in front of the restaurant ?"
 STEPS = (60, 90, 120, 150, 180, 240, 300, 420, 600, 810)
-CELLS = {"kind": "rnn", "cell": "lstm", "width": 64, "embedding": 64, "attention": "none", "dropout": 0.0}
-MODELS: dict[str, dict[str, Any]] = {"plain RNN": CELLS | {"cell": "rnn"}, "LSTM": CELLS, "Transformer": {}}
 
 
 def trained(name: str, task: str, /, **wishes: Any) -> regard.Run:
     """A run below runs/docs, trained if it is not there."""
     folder = RUNS / name.replace(" ", "-")
     return regard.Run.open(folder) if folder.exists() else regard.train(task, out=folder, **wishes)
+
+
+def photograph(page: Path, out: Path) -> None:
+    """The page, as Debian's Chromium shows it while somebody points at a token."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1100, "height": 1240})
+        tab.goto(page.resolve().as_uri())
+        tab.hover("#rows button:nth-child(7)")
+        tab.wait_for_timeout(400)
+        tab.screenshot(path=out)
+        browser.close()
 
 
 def main() -> None:
@@ -48,12 +61,12 @@ def main() -> None:
     growth(steps, record.target, record.source, title=f"{title} (layer 1, head 2)", out=HERE / "training.png")
     curves({"phrases": run.records()}, HERE / "curves.png")
 
-    small = {"preset": "course", "data": {"options": {"train": 10000, "dev": 500}}}
-    brief = {"threads": 1, "epochs": 0, "steps": 400, "warmup": 100, "log_every": 10, "evaluate_every": 40, "save_every": 400}
-    many = {name: trained(name, "arithmetic", **small, model=given, train=brief) for name, given in MODELS.items()}
-    curves({name: one.records() for name, one in many.items()}, HERE / "curves-many.png")
+    brief = {"preset": "course", "train": {"epochs": 35, "threads": 1}}
+    digits, names = trained("digits", "arithmetic", **brief), [*map(str, range(10))]
+    lost = trained("digits without positions", "arithmetic", **brief, model={"position": "none"})
+    runs = {"with positions": digits, "without positions": lost}
+    curves({name: one.records() for name, one in runs.items()}, HERE / "curves-many.png")
 
-    digits, names = trained("digits", "arithmetic", preset="course", train={"epochs": 35, "threads": 1}), [*map(str, range(10))]
     vectors = digits.model().encoder.get_submodule("embedding").get_parameter("weight").detach()
     chosen = vectors[[digits.source.encode(name)[0] for name in names]]
     title = "The calculator's digits: nobody told it their order"
@@ -61,6 +74,7 @@ def main() -> None:
     flows = {name: gradient_flow(model) for name, model in textbook().items()}
     gradients(flows, title="How far back the last token's gradient reaches", answer=50, out=HERE / "gradients.png")
     positions_figure(sinusoids(torch.arange(100), 64).numpy(), "sinusoidal", HERE / "positions.png")
+    photograph(next(translator.translate([SENTENCE], n_best=3)).write_page(RUNS / "page.html"), HERE / "page.png")
     for path in HERE.glob("*.png"):
         image = Image.open(path).convert("RGB")  # a third of the size, and no eye sees it
         image.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
