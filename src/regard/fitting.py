@@ -64,7 +64,7 @@ def fit(
             raise Interrupted(run, asked[0] if asked else signal.SIGTERM)
         if world.rank == 0:
             _average(run, trainer, validate, reporter, parts)
-            _finish(run, world.device)
+            _finish(run, world.device, parts)
         world.wait()
     return run
 
@@ -228,11 +228,12 @@ def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, part
         reporter.say(f"the average of the last {trainer.c.average} checkpoints is better: dev loss {found['loss']:.4f}")
 
 
-def _finish(run: Run, device: torch.device) -> None:
+def _finish(run: Run, device: torch.device, parts: Parts) -> None:
     """samples.txt (some dev sentences, their references and the model's answers, one under the other) and the card."""
     if (run.path / "data" / "dev").exists():
         pairs, blocks = _texts(run, 20), []
-        for pair, result in zip(pairs, load(run, device=str(device)).translate(p.source for p in pairs), strict=True):
+        translator = load(run, device=str(device), parts=parts)
+        for pair, result in zip(pairs, translator.translate(p.source for p in pairs), strict=True):
             lines = [f"source     {pair.source}", *(f"reference  {t}" for t in pair.targets), f"answer     {result.text}"]
             blocks.append("\n".join(lines))
         storage.write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
