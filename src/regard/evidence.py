@@ -20,7 +20,7 @@ from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
-from regard.record import AttentionRecord
+from regard.record import AttentionRecord, block_of
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
 
@@ -213,7 +213,7 @@ def heads_of(model: Seq2Seq) -> dict[Head, tuple[str, Attention]]:
     found: dict[Head, tuple[str, Attention]] = {}
     for name, module in model.named_modules():
         if isinstance(module, Attention):
-            block = "cross" if name.endswith("cross") or name == "decoder.attention" else name.split(".")[0]
+            block = block_of(name)
             layer = sum(one.block == block and one.head == 0 for one in found)
             found |= {Head(block, layer, number): (name, module) for number in range(module.heads)}
     return found

@@ -25,7 +25,7 @@ from regard.nn import watch
 from regard.nn.kernels import cpu_has_bf16
 from regard.nn.layers import read_only
 from regard.online import Online
-from regard.record import AttentionRecord, Node
+from regard.record import AttentionRecord, Node, block_of
 from regard.result import Alternative, Option, Result, joined
 from regard.run import Parts, Run
 from regard.search import (
@@ -274,7 +274,7 @@ class Translator:
         blocks: dict[str, list[Tensor]] = {"cross": [], "encoder": [], "decoder": []}
         norms: dict[str, list[Tensor]] = {name: [] for name in blocks}
         for name, calls in record.weights.items():
-            block = "cross" if name.endswith("cross") or name == "decoder.attention" else name.split(".")[0]
+            block = block_of(name)
             blocks[block].append(torch.cat(calls, dim=2)[0])  # an attention called once per step left a piece per step
             norms[block].append(record.norms[name][0])
         likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(candidates, self.target.size))

@@ -58,7 +58,6 @@ def show_attention(
 ) -> None:
     """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`"""
     refuse_options([text], show_attention)
-    from regard.pictures import sides
     from regard.pictures.heatmaps import head_grid, heatmap
 
     if (heads and (how != "mean" or layer or head)) or (how == "rollout" and (layer or head)) or (how == "norm" and words):
@@ -66,7 +65,7 @@ def show_attention(
     result = next(regard.load(run).translate([text]))
     record = result.attention.words() if words else result.attention
     matrix, note = _matrix(record, block, how, layer, head)
-    rows, columns = sides(block, record.source, record.target)
+    rows, columns = record.sides(block)
     title = f"{text} → {result.text}{note}"
     for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
         if path.suffix == ".html":
@@ -96,7 +95,6 @@ def show_training(
 ) -> None:
     """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo "he's calm ." --head 2`"""
     refuse_options([text], show_training)
-    from regard.pictures import sides
     from regard.pictures.heatmaps import growth
 
     names = regard.Run.open(run).checkpoints()
@@ -108,7 +106,7 @@ def show_training(
     record, (_, note) = result.attention, _matrix(result.attention, block, "mean", layer, head)
     looks = {int(name[5:]): regard.load(run, checkpoint=name).look(text, result.ids) for name in names}
     matrices = [(step, _matrix(look, block, "mean", layer, head)[0]) for step, look in looks.items()]
-    path, (rows, columns) = out or Path("training.png"), sides(block, record.source, record.target)
+    path, (rows, columns) = out or Path("training.png"), record.sides(block)
     growth(matrices, rows, columns, title=f"{text} → {result.text}{note}", out=path)
     print(path)
 

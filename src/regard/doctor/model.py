@@ -14,6 +14,7 @@ from regard.doctor.files import Case, Remark, held, plain, proof, where
 from regard.fitting import mean_loss
 from regard.models.seq2seq import summed_loss
 from regard.nn import Position, watch
+from regard.record import block_of
 from regard.search import Hypothesis, beam, greedy
 from regard.text.vocabulary import EOS
 
@@ -47,7 +48,7 @@ def _looks(case: Case) -> list[Look]:
     for name, calls in record.weights.items():
         weights = torch.cat(calls, dim=2).float()
         rows, columns = (torch.arange(n, device=weights.device) for n in weights.shape[2:])
-        kind = "cross" if name.endswith("cross") or name == "decoder.attention" else name.split(".")[0]
+        kind = block_of(name)
         past = rows[None] + (model.decoder.wait if kind == "cross" else 1)
         bound = {"decoder": True, "encoder": model.encoder.causal, "cross": model.decoder.wait}[kind]
         reach = past if kind == "decoder" else b.source_lengths[:, None]
