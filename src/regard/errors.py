@@ -16,6 +16,14 @@ class Failed(UserError):
     code = 1
 
 
+class Interrupted(Exception):
+    """Training was asked to stop (Ctrl-C, SIGTERM), and everything is saved."""
+
+    def __init__(self, text: str, signal_number: int) -> None:
+        super().__init__(text)
+        self.code = 128 + signal_number
+
+
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """The end of a message that there is no such name: the one it is most like, or all there are."""
     names = list(known)

@@ -1,5 +1,6 @@
 """`regard show`: pictures."""
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.evidence import evidence
-from regard.cli.terms import TEXTS, Beam, Out, RunFolder, refuse_options, table
+from regard.cli.terms import TEXTS, AsJson, Beam, Out, RunFolder, refuse_options, table
 from regard.errors import UserError
 
 show = typer.Typer(help="Look inside: curves, attention, evidence, beam, embeddings …", no_args_is_help=True)
@@ -184,4 +184,62 @@ def show_positions(
     print(path)
 
 
-show.command("evidence", context_settings=TEXTS)(evidence)
+@show.command("evidence", context_settings=TEXTS)
+def show_evidence(
+    run: RunFolder,
+    text: Text,
+    token: Annotated[str | None, typer.Option(help="A token of the answer, or its number from 0. Default: all, briefly.")] = None,
+    beam: Beam = None,
+    heads: Annotated[bool, typer.Option("--heads", help="What is lost without each head.")] = False,
+    lens: Annotated[bool, typer.Option("--lens", help="What each layer of the decoder would have said.")] = False,
+    as_json: AsJson = False,
+    out: Annotated[Path | None, typer.Option(help="Draw the occlusion: .png, .svg or .pdf.")] = None,
+) -> None:
+    """What an answer hangs on.  Example: `regard show evidence runs/demo "he's calm ."`"""
+    refuse_options([text], show_evidence)
+    import regard.evidence as reasons
+
+    translator = regard.load(run, beam=beam)
+    result = next(translator.translate([text]))
+    if not result.logprobs:
+        raise UserError(f"{text!r:.40} has no answer")
+    lost, seen = reasons.occlusion(translator, result), result.attention
+    at, looked = None if token is None else _place(token, seen.target), "cross" in seen.blocks
+    columns = {"attention": seen.matrix()} if looked else {}
+    columns |= {"occlusion": lost, "gradient × input": reasons.gradient_times_input(translator, result)}
+    alike = {how: reasons.agreement(seen, lost, how) for how in ("mean", "rollout") if looked}
+    worth = reasons.heads(translator, [result]) if heads else []
+    layers = reasons.logit_lens(translator, result) if lens else []
+    if out is not None:
+        from regard.pictures.heatmaps import heatmap
+
+        label, title = "log-probability lost without it", f"{text} → {result.text}"
+        heatmap(lost, seen.target, seen.source, title=title, signed=True, label=label, out=out)
+    if as_json:
+        found: dict[str, Any] = {name.replace(" × ", "_times_"): matrix.tolist() for name, matrix in columns.items()}
+        found |= {"heads": [one._asdict() for one in worth], "lens": [[one._asdict() for one in row] for row in layers]}
+        found |= {"rank_correlation": {how: value if value == value else None for how, value in alike.items()}}
+        print(json.dumps({"text": result.text, "source": seen.source, "target": seen.target, **found}, ensure_ascii=False))
+        return
+    print(result.text)
+    if at is not None:
+        rows = [[name, *(f"{m[at, i]:.4f}" for m in columns.values())] for i, name in enumerate(seen.source)]
+    else:
+        tops = [[(m[t].argmax(), m[t].max()) for m in columns.values()] for t in range(len(lost))]
+        rows = [[name, *(f"{seen.source[i]} {value:.2f}" for i, value in row)] for name, row in zip(seen.target, tops)]
+    table(["token", *columns] if at is None else [f"for {seen.target[at]}", *columns], rows)
+    if looked:
+        print(f"{reasons.correlation(seen, lost)}\n{reasons.LIMIT}")
+    if heads:
+        table(["head", "lost without it"], ((f"{one.block} {one.layer}.{one.head}", f"{one.lost:+.4f}") for one in worth))
+    if lens:
+        said = [[f"{name} {p:.2f}" for row in layers for name, p in row[t].likely[:1]] for t in range(len(lost))]
+        table(["token", *(f"layer {n}" for n in range(len(layers)))], ([name, *row] for name, row in zip(seen.target, said)))
+
+
+def _place(token: str, target: list[str]) -> int:
+    if token.isdecimal() and int(token) < len(target):
+        return int(token)
+    if token not in target:
+        raise UserError(f"--token: no {token!r} in {' '.join(f'{i}:{name}' for i, name in enumerate(target))}")
+    return target.index(token)
