@@ -34,12 +34,12 @@ def show_model(run: RunFolder) -> None:
 
 
 @show.command("curves")
-def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = None) -> None:
+def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = Path("curves.png")) -> None:
     """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out curves.svg`"""
     from regard.pictures.curves import curves
 
-    curves({run.path.name: run.records() for run in map(regard.Run.open, runs)}, path := out or Path("curves.png"))
-    print(path)
+    curves({run.path.name: run.records() for run in map(regard.Run.open, runs)}, out)
+    print(out)
 
 
 @show.command("attention", context_settings=TEXTS)
@@ -65,15 +65,14 @@ def show_attention(
     result = next(regard.load(run).translate([text]))
     record = result.attention.words() if words else result.attention
     matrix, note = _matrix(record, block, how, layer, head)
-    rows, columns = record.sides(block)
     title = f"{text} → {result.text}{note}"
     for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
-        if path.suffix == ".html":
+        if path.suffix.lower() in (".html", ".htm"):
             result.write_page(path)
         elif heads:
-            head_grid(record.blocks[block], rows, columns, title=title, out=path)
+            head_grid(record.blocks[block], *record.sides(block), title=title, out=path)
         else:
-            heatmap(matrix, rows, columns, title=title, out=path)
+            heatmap(matrix, *record.sides(block), title=title, out=path)
         print(path)
 
 
@@ -91,7 +90,7 @@ def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | No
 
 @show.command("training", context_settings=TEXTS)
 def show_training(
-    run: RunFolder, text: Text, layer: Layer = None, head: Head = None, block: Block = "cross", out: Out = None
+    run: RunFolder, text: Text, layer: Layer = None, head: Head = None, block: Block = "cross", out: Out = Path("training.png")
 ) -> None:
     """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo "he's calm ." --head 2`"""
     refuse_options([text], show_training)
@@ -106,19 +105,18 @@ def show_training(
     record, (_, note) = result.attention, _matrix(result.attention, block, "mean", layer, head)
     looks = {int(name[5:]): regard.load(run, checkpoint=name).look(text, result.ids) for name in names}
     matrices = [(step, _matrix(look, block, "mean", layer, head)[0]) for step, look in looks.items()]
-    path, (rows, columns) = out or Path("training.png"), record.sides(block)
-    growth(matrices, rows, columns, title=f"{text} → {result.text}{note}", out=path)
-    print(path)
+    growth(matrices, *record.sides(block), title=f"{text} → {result.text}{note}", out=out)
+    print(out)
 
 
 @show.command("beam", context_settings=TEXTS)
-def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = None) -> None:
+def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = Path("beam.png")) -> None:
     """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm ." --beam 3`"""
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
-    beam_tree(regard.load(run).tree(text, beam or 0), title=text, out=(path := out or Path("beam.png")))
-    print(path)
+    beam_tree(regard.load(run).tree(text, beam or 0), title=text, out=out)
+    print(out)
 
 
 @show.command("embeddings")
@@ -126,37 +124,36 @@ def show_embeddings(
     run: RunFolder,
     side: Annotated[str, typer.Option(help="source or target.")] = "source",
     count: Annotated[int, typer.Option(min=1, help="So many tokens, frequent ones first.")] = 60,
-    out: Out = None,
+    out: Out = Path("embeddings.png"),
 ) -> None:
     """Embeddings in two dimensions.  Example: `regard show embeddings runs/demo --side target`"""
     from regard.pictures.embeddings import embedding_map
     from regard.text.vocabulary import FIRST
 
-    opened, path = regard.Run.open(run), out or Path("embeddings.png")
+    opened = regard.Run.open(run)
     if side not in ("source", "target"):
         raise UserError(f"--side {side}: choose source or target")
     tokenizer, half = getattr(opened, side), getattr(opened.model(), "encoder" if side == "source" else "decoder")
     start = FIRST + 256 * (tokenizer.kind == "bpe")  # whose bytes come first
     ids = list(range(start, min(tokenizer.size, start + count)))
     title = f"{opened.path.name}, {side}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and {FIRST} reserved ones"
-    embedding_map(half.embedding.weight.detach()[ids].numpy(), tokenizer.token_texts(ids), title=title, out=path)
-    print(path)
+    embedding_map(half.embedding.weight.detach()[ids].numpy(), tokenizer.token_texts(ids), title=title, out=out)
+    print(out)
 
 
 @show.command("gradients")
 def show_gradients(
     runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="None: three untrained models.")] = None,
     length: Annotated[int, typer.Option(min=2, help="Tokens of source and answer together, drawn at random.")] = 100,
-    out: Out = None,
+    out: Out = Path("gradients.png"),
 ) -> None:
     """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show gradients --length 60`"""
     from regard.flow import gradient_flow, textbook
     from regard.pictures.curves import gradients
 
     models = {one.path.name: one.model() for one in map(regard.Run.open, runs)} if runs else textbook()
-    flows = {name: gradient_flow(model, length) for name, model in models.items()}
-    gradients(flows, answer=length // 2, out=(path := out or Path("gradients.png")))
-    print(path)
+    gradients({name: gradient_flow(model, length) for name, model in models.items()}, answer=length // 2, out=out)
+    print(out)
 
 
 @show.command("positions")
@@ -164,7 +161,7 @@ def show_positions(
     name: Annotated[str, typer.Argument(help="sinusoidal, or a run whose table to show.")] = "sinusoidal",
     width: Annotated[int, typer.Option(min=1)] = 64,
     length: Annotated[int, typer.Option(min=1)] = 100,
-    out: Out = None,
+    out: Out = Path("positions.png"),
 ) -> None:
     """Positional encodings as a matrix and as curves.  Example: `regard show positions --width 32`"""
     import torch
@@ -180,8 +177,8 @@ def show_positions(
         if not isinstance(encoder, TransformerEncoder) or type(encoder.position) is Position:
             raise UserError(f"{name}: its positions are not a table that is added to the embeddings")
         table = encoder.position.embed(torch.zeros(length, encoder.position.width), torch.arange(length)).detach()
-    positions_figure(table.numpy(), Path(name).name, path := out or Path("positions.png"))
-    print(path)
+    positions_figure(table.numpy(), Path(name).name, out)
+    print(out)
 
 
 @show.command("evidence", context_settings=TEXTS)

@@ -111,7 +111,7 @@ def free(case: Case) -> str:
     with lock.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise UserError(f"{case.path}: another process is training this run") from None
     return "the lock is free"
 
@@ -178,12 +178,11 @@ def finite(case: Case) -> str:
 
 def where(name: str, kind: str, bad: Tensor, heads: int) -> str:
     """How much of a tensor is bad, and of which heads: its rows belong to them, if it is of this kind."""
-    found, cuts = (
-        f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite",
-        {"qkv": 3, "keyvalue": 2, "query": 1, "score": 1}.get(kind),
-    )
-    by_head = bad.reshape(cuts, heads, -1).any(-1).any(0).nonzero().flatten().tolist() if cuts else []
-    return f"{plain(name)}, head {', '.join(str(h + 1) for h in by_head)}: {found}" if cuts else found
+    found = f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite"
+    if not (cuts := {"qkv": 3, "keyvalue": 2, "query": 1, "score": 1}.get(kind)):
+        return found
+    by_head = bad.reshape(cuts, heads, -1).any(-1).any(0).nonzero().flatten() + 1
+    return f"{plain(name)}, head {', '.join(map(str, by_head.tolist()))}: {found}"
 
 
 def plain(name: str) -> str:

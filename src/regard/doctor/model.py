@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.data.batches import collate
 from regard.data.corpus import Corpus
 from regard.doctor.files import Case, Remark, held, plain, proof, where
+from regard.errors import UserError
 from regard.fitting import mean_loss
 from regard.models.seq2seq import summed_loss
 from regard.nn import Position, watch
@@ -166,9 +167,8 @@ def _answers(case: Case, source: Tensor, lengths: Tensor) -> list[tuple[Hypothes
     """Of each sentence the greedy one and the beam's."""
     step, start, memory = case.model.step, case.model.decoder.start, case.model.encoder(source, lengths)
     rules: dict[str, Any] = {"batch": len(source), "limit": (lengths + 1).tolist(), "device": source.device}
-    return [
-        (one, best[0]) for one, best in zip(greedy(step, start(memory), **rules), beam(step, start(memory), width=4, **rules))
-    ]
+    both = greedy(step, start(memory), **rules), beam(step, start(memory), width=4, **rules)
+    return [(one, best[0]) for one, best in zip(*both)]
 
 
 @proof("train and eval mode agree", f"what is trained is not what is used: {TRY}", "company", "future")
@@ -213,10 +213,8 @@ def heads(case: Case) -> str:
         entropy = -(look.weights * look.weights.clamp(min=1e-30).log()).sum(-1) / choice.clamp(min=2).log()
         blind = (entropy * counted).sum((0, 2)) / counted.sum().clamp(min=1) > UNIFORM
         mute = size <= MUTE * max(float(s.max()) for x, s in zip(looks, sizes) if x.kind == look.kind)
-        held(
-            not mute.all() or bool(case.run and "pruned" in case.run.manifest),
-            f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other layers say",
-        )
+        if mute.all() and not (case.run and "pruned" in case.run.manifest):
+            raise UserError(f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other layers say")
         idle += [f"{plain(look.name)} head {h + 1}" for h in (blind | mute).nonzero().flatten().tolist()]
     rule = f"of {sum(map(len, sizes))} look everywhere alike (entropy over {UNIFORM:g}) or say less than {MUTE:g} of the loudest"
     if idle:
