@@ -190,10 +190,11 @@ class Translator:
         return [Option(*one) for one in zip(shown, likely.values.tolist(), answers)]
 
     @torch.inference_mode()
-    def tree(self, text: str, width: int = 0) -> list[Node]:
+    def tree(self, text: str, width: int = 0, no_repeat: int = 0) -> list[Node]:
         """All that a beam of this width (0: the usual one) tries for a text: its best 2 × width candidates at each step."""
         job = Job([*self.source.encode(text), EOS])
-        self._run([job], traced := Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty)))
+        traced = Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty))
+        self._run([job], traced, no_repeat)
         return traced.nodes(job.found, self.target.token_texts)
 
     def _decode(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Iterator[Job]:
