@@ -283,6 +283,8 @@ def parse_overrides(words: Iterable[str]) -> Settings:
         path = name.split(".")
         if not equals or len(path) < 2:
             raise UserError(f"{word!r} is not a setting: write section.name=value, such as train.steps=1000")
+        if path[0] not in SECTIONS:
+            raise UserError(f"no section {path[0]}{nearest(path[0], SECTIONS)}")
         at: dict[str, Any] = settings.setdefault(path[0], {})
         for step in path[1:-1]:
             at = at.setdefault(step, {})

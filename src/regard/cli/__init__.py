@@ -62,9 +62,8 @@ def train(
     start_from: Annotated[Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")] = None,
 ) -> None:
     """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
-    sets = parse_overrides(settings or [])
-    given: dict[str, Any] = {"preset": preset, "config": config, "out": out, "resume": resume, "start_from": start_from, **sets}
-    run = regard.train(data, **given)
+    sets: dict[str, Any] = parse_overrides(settings or [])
+    run = regard.train(data, preset=preset, config=config, out=out, resume=resume, start_from=start_from, **sets)
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         print(f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}')
 

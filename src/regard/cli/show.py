@@ -46,9 +46,7 @@ def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], o
 def show_attention(
     run: RunFolder,
     text: Text,
-    out: Annotated[
-        Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: one of each.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: both.")] = None,
     heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the last layer's mean.")] = False,
     layer: Layer = None,
     head: Head = None,

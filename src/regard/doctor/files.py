@@ -260,8 +260,8 @@ def _copy(path: Path, there: Path) -> Run:
 
 def _on_cpu(run: Run) -> Run:
     """It trains as it was told to, but here, plainly, and for as many steps as we like."""
-    here = {"path": "plain", "precision": "fp32", "strategy": "ddp", "start_from": ""}
-    train = replace(run.config.train, **here, epochs=0, minutes=0, log_every=2, save_every=10**9)  # type: ignore[arg-type]
+    forever = replace(run.config.train, start_from="", epochs=0, minutes=0, log_every=2, save_every=10**9)
+    train = replace(forever, path="plain", precision="fp32", strategy="ddp")
     torch.set_num_threads(train.threads)
     run.config = replace(run.config, train=train)
     return run

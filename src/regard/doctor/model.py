@@ -1,6 +1,7 @@
 """Proofs on a model: what may not matter to it is changed, and nothing may move. Numbers are relative to the largest logit."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -94,12 +95,10 @@ def numbers(case: Case) -> str:
             features = out.movedim(1, 0).flatten(1) if out.dim() == 4 else out.flatten(0, -2).T  # scores: (B, H, T, S)
             bad.append(where(name or "logits", name.split(".")[-1], ~features.isfinite(), heads))
 
-    hooks = [m.register_forward_hook(partial(check, name)) for name, m in model.named_modules()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_hook(partial(check, name)))
         looks = _looks(case)
-    finally:
-        for hook in hooks:
-            hook.remove()
     off = {look.name: float(((look.weights.sum(-1) - 1) * look.real).abs().max()) for look in looks}
     bad += [f"{plain(name)}: the weights of a row sum to one but for {x:.2g}" for name, x in off.items() if not x <= ROUNDED]
     sums = f"{len(rows)} sentences, {sum(x.weights.shape[1] for x in looks)} heads; sums off by {max([0.0, *off.values()]):.1g}"
