@@ -109,6 +109,11 @@ def test_a_misspelt_option_is_no_text(run, refused):
     assert "did you mean --heads?" in refused("show", "attention", run.path, "--haeds")
 
 
+def test_what_an_option_does_not_know_is_refused(run, refused):
+    assert "--wait goes" in refused("translate", run.path, "1+1", "--wait", 1, "--coverage")
+    assert "--at shows" in refused("translate", run.path, "1+1", "--at", 0, "--attention", "page.html")
+
+
 def test_answers_can_be_wished_for(run, refused):
     said = call("translate", run.path, "1+1", "--at", 0, "--nbest", 3)
     assert "probability" in said
@@ -265,6 +270,15 @@ def test_coverage(run, monkeypatch):
     monkeypatch.setattr("regard.trust.HARDLY", 100.0)
     done = json.loads(call("translate", run.path, "12+34 5", "--json", "--coverage"))
     assert "hardly looked at (attention under 100.0): 12+34 5" in done["warnings"]
+
+
+def test_a_page_has_the_tree_of_its_own_answer(run, here):
+    call("translate", run.path, "1+1", "--attention", "beam.html")
+    call("translate", run.path, "1+1", "--prefix", "77", "--attention", "forced.htm")
+    assert '"tree": [[' in Path("beam.html").read_text()
+    forced = Path("forced.htm").read_text()
+    assert '"tree": []' in forced
+    assert "its tree is not shown" in forced
 
 
 # evaluate

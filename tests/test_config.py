@@ -164,7 +164,7 @@ def test_steps_asked_for_win_over_epochs_below():
     assert merge({"train": {"epochs": 3}}, {"train": {"steps": 7}}) == {"train": {"epochs": 0, "steps": 7}}
 
 
-@pytest.mark.parametrize("word", ["steps=3", "train.steps", "=", "train"])
+@pytest.mark.parametrize("word", ["steps=3", "train.steps", "=", "train", "out.x=1"])
 def test_what_is_no_override(word):
     with pytest.raises(UserError, match="section"):
         parse_overrides([word])
@@ -177,7 +177,7 @@ def test_a_file_may_be_called_anything(path):
 
 
 @laws
-@given(st.lists(st.text("abt.=1[]{}\"'\n #", max_size=8) | st.sampled_from(["a.b=1", "a.b.c=2", "a.b={}"]), max_size=4))
+@given(st.lists(st.text("abt.=1[]{}\"'\n #", max_size=8) | st.sampled_from(["data.b=1", "data.b.c=2", "data.b={}"]), max_size=4))
 def test_overrides_parse_or_are_told(words):
     with suppress(UserError):
         assert isinstance(parse_overrides(words), dict)

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import regard
@@ -214,6 +216,14 @@ def test_exit_code_of_the_command(mine, monkeypatch, capfd):
         main()
     assert stopped.value.code == 1
     assert "✗" in capfd.readouterr().out
+
+
+def test_the_callers_threads_are_left_as_they_were(mine):
+    before = torch.get_num_threads()
+    run = regard.run.Run.open(mine)
+    run.change(replace(run.config, train=replace(run.config.train, threads=before + 1)))
+    assert not [row.name for row in doctor(mine) if row.passed is False]
+    assert torch.get_num_threads() == before
 
 
 def test_a_proof_is_one_function(run, monkeypatch):

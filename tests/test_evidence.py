@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import shutil
 import time
 
 import numpy as np
@@ -142,6 +143,12 @@ def test_it_is_sound_and_can_be_trained_on(pruned, tmp_path):
     assert [row.name for row in doctor(pruned.path) if row.passed is False] == []
     more = regard.train(pruned.config, out=pruned.path, resume=True, reporter=Reporter(quiet=True), train={"steps": 8})
     assert more.checkpoints()[-1] == "step-00000008"
+
+
+def test_what_a_killed_process_left_is_no_checkpoint(run, tmp_path):
+    old = shutil.copytree(run.path, tmp_path / "old")
+    (old / "checkpoints" / ".step-00000009.1.tmp").mkdir()
+    assert prune(old, tmp_path / "new", [("1+2", "3")]).checkpoints() == run.checkpoints()
 
 
 def test_without_tolerance_only_what_harms_goes(run, tmp_path):

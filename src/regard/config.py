@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import math
 import tomllib
 import types
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from regard.errors import UserError
+from regard.errors import UserError, nearest
 
 Settings = dict[str, dict[str, Any]]
 """Settings before construction: section -> name -> value. Merged field by field, then built once."""
@@ -203,7 +202,7 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
     parts: dict[str, Any] = {}
     for section, values in settings.items():
         if section not in SECTIONS:
-            raise UserError(f"no section {section}{_nearest(section, SECTIONS)}")
+            raise UserError(f"no section {section}{nearest(section, SECTIONS)}")
         cls = SECTIONS[section]
         if section == "model":
             kind = values.get("kind", "transformer")
@@ -215,14 +214,9 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
             for other in MODELS if section == "model" else ():
                 if name in get_type_hints(MODELS[other]):
                     raise UserError(f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)")
-            raise UserError(f"no setting {section}.{name}{_nearest(name, hints, section + '.')}")
+            raise UserError(f"no setting {section}.{name}{nearest(name, hints, section + '.')}")
         parts[section] = cls(**{n: _checked(v, hints[n], f"{section}.{n}") for n, v in values.items()})
     return Config(**parts)
-
-
-def _nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {prefix}{near[0]}?" if near else f" (there are: {', '.join(prefix + k for k in known)})"
 
 
 def _checked(value: Any, hint: Any, name: str) -> Any:
@@ -289,6 +283,8 @@ def parse_overrides(words: Iterable[str]) -> Settings:
         path = name.split(".")
         if not equals or len(path) < 2:
             raise UserError(f"{word!r} is not a setting: write section.name=value, such as train.steps=1000")
+        if path[0] not in SECTIONS:
+            raise UserError(f"no section {path[0]}{nearest(path[0], SECTIONS)}")
         at: dict[str, Any] = settings.setdefault(path[0], {})
         for step in path[1:-1]:
             at = at.setdefault(step, {})

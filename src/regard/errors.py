@@ -1,5 +1,8 @@
 """The one exception a caller's mistake raises: its text is the whole message, ready to be shown to a person."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """Something the caller can put right. Says what, where and what to do; the command line prints it and exits with `code`."""
@@ -11,3 +14,19 @@ class Failed(UserError):
     """Nothing the caller asked for was wrong, but it could not be done."""
 
     code = 1
+
+
+class Interrupted(Exception):
+    """Training was asked to stop (Ctrl-C, SIGTERM), and everything is saved."""
+
+    def __init__(self, text: str, signal_number: int) -> None:
+        super().__init__(text)
+        self.code = 128 + signal_number
+
+
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of a message that there is no such name: the one it is most like, or all there are."""
+    names = list(known)
+    if near := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
+        return f"; did you mean {prefix}{near[0]}?"
+    return f" (there are: {', '.join(prefix + one for one in names) or 'none'})"

@@ -20,7 +20,7 @@ from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
-from regard.record import AttentionRecord
+from regard.record import AttentionRecord, block_of
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
 
@@ -165,10 +165,8 @@ def _logprobs(model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Ten
     """(rows, T): of each target token, given those before it, in so many copies of one pair. change: of its source's vectors."""
     sides = batch.source, batch.source_lengths, batch.target_in, batch.target_out
     source, lengths, before, target = (x.expand(rows, *x.shape[1:]) for x in sides)
-    hook = model.encoder.get_submodule("embedding").register_forward_hook
-    with _hooked(
-        hook, lambda x: change(x.view(rows, -1, x.shape[-1])).view(x.shape)
-    ):  # not while the decoder reads, which may share it
+    table = model.encoder.get_submodule("embedding")  # the decoder may share it, so the hook is gone before it reads
+    with _hooked(table.register_forward_hook, lambda x: change(x.view(rows, -1, x.shape[-1])).view(x.shape)):
         memory = model.encoder(source, lengths)
     logits, _ = model.decoder(before, model.decoder.start(memory))
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -213,7 +211,7 @@ def heads_of(model: Seq2Seq) -> dict[Head, tuple[str, Attention]]:
     found: dict[Head, tuple[str, Attention]] = {}
     for name, module in model.named_modules():
         if isinstance(module, Attention):
-            block = "cross" if name.endswith("cross") or name == "decoder.attention" else name.split(".")[0]
+            block = block_of(name)
             layer = sum(one.block == block and one.head == 0 for one in found)
             found |= {Head(block, layer, number): (name, module) for number in range(module.heads)}
     return found

@@ -17,7 +17,7 @@ from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import grouped
-from regard.errors import Failed, UserError
+from regard.errors import Failed, Interrupted, UserError
 from regard.models import Seq2Seq
 from regard.pictures.curves import curves
 from regard.preparing import pick_device
@@ -30,14 +30,6 @@ from regard.training.parallel import World
 from regard.training.paths import Ahead, compile_blocks
 from regard.training.trainer import Progress, Trainer, Trouble
 from regard.translator import Translator, load
-
-
-class Interrupted(Exception):
-    """Training was asked to stop (Ctrl-C, SIGTERM), and everything is saved."""
-
-    def __init__(self, run: Run, signal_number: int) -> None:
-        super().__init__(f"stopped and saved; go on with: regard train {run.config.data.path} --out {run.path} --resume")
-        self.code = 128 + signal_number
 
 
 def fit(
@@ -61,7 +53,8 @@ def fit(
         with _asked_to_stop() as asked:
             _train(run, trainer, validate, reporter, asked)
         if world.any(bool(asked)) and not p.finished:
-            raise Interrupted(run, asked[0] if asked else signal.SIGTERM)
+            how = f"stopped and saved; go on with: regard train {run.config.data.path} --out {run.path} --resume"
+            raise Interrupted(how, asked[0] if asked else signal.SIGTERM)
         if world.rank == 0:
             _average(run, trainer, validate, reporter, parts)
             _finish(run, world.device, parts)

@@ -64,7 +64,7 @@ def prune(
 def _write(old: Run, out: Path, gone: list[tuple[int, str, Attention]], facts: dict[str, Any]) -> Run:
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as folder:  # so that it is whole or absent
-        aside = shutil.copytree(old.path, Path(folder) / out.name, ignore=shutil.ignore_patterns("lock", "tensorboard"))
+        aside = shutil.copytree(old.path, Path(folder) / out.name, ignore=shutil.ignore_patterns("lock", "tensorboard", ".*"))
         for checkpoint in (aside / "checkpoints").iterdir():
             files = storage.read_directory(checkpoint)
             for file in {"model.safetensors", "raw.safetensors"} & set(files):

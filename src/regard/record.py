@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -87,11 +89,10 @@ class AttentionRecord:
         return np.asarray((np.max if how == "max" else np.mean)(chosen, axis=(0, 1)))
 
     def _rollout(self) -> dict[str, Weights]:
-        if "cross" in self.blocks and "encoder" not in self.blocks:  # an RNN's states are no mixture that attention made
+        if "encoder" not in self.blocks:  # an RNN's states are no mixture that attention made
             return {"cross": self.blocks["cross"][-1].mean(0)}
-        encoder = self.blocks.get("encoder", np.zeros((0, 1, len(self.source), len(self.source)), np.float32))
         source = np.eye(len(self.source), dtype=np.float32)
-        for layer in encoder.mean(1):
+        for layer in self.blocks["encoder"].mean(1):
             source = (source + layer @ source) / 2
         target = np.eye(len(self.target), dtype=np.float32)
         seen = np.zeros((len(self.target), len(self.source)), np.float32)
@@ -99,7 +100,7 @@ class AttentionRecord:
             target, seen = (target + own @ target) / 2, (seen + own @ seen) / 2
             target, seen = target / 2, (seen + cross @ source) / 2
         whole = {"encoder": source, "cross": seen, "decoder": target}
-        return {name: m / np.maximum(m.sum(-1, keepdims=True), 1e-30) for name, m in whole.items() if name in self.blocks}
+        return {name: m / np.maximum(m.sum(-1, keepdims=True), 1e-30) for name, m in whole.items()}
 
     def _repr_html_(self) -> str:
         """For a notebook: the last layer's mean as a table; no script."""
@@ -124,36 +125,30 @@ class AttentionRecord:
 
     def words(self) -> AttentionRecord:
         """The same for words. Where a word looks is the mean over its tokens; looks at it are the sum of those at its tokens."""
-        source, target = _Words.of(self.text_in, self.source_spans), _Words.of(self.text_out, self.target_spans)
-        read = np.concatenate(([0], target.number[:-1] + 1))  # the decoder's columns: <bos>, then what was written before
-        groups = {"cross": (target, source.number), "encoder": (source, source.number), "decoder": (target, read)}
+        source, of_source, spans_in = grouped(self.text_in, self.source_spans)
+        target, of_target, spans_out = grouped(self.text_out, self.target_spans)
+        read = [0, *(number + 1 for number in of_target[:-1])]  # the decoder's columns: <bos>, then what was written before
+        sides = {"cross": (of_target, of_source), "encoder": (of_source, of_source), "decoder": (of_target, read)}
         blocks = {}
         for name, weights in self.blocks.items():
-            rows, columns = groups[name]
-            summed = weights @ np.eye(columns.max() + 1, dtype=np.float32)[columns]
-            means = np.eye(len(rows.spans), dtype=np.float32)[rows.number].T
-            blocks[name] = (means / means.sum(-1, keepdims=True)) @ summed
-        names = [words.names(text) for words, text in ((source, self.text_in), (target, self.text_out))]
-        return AttentionRecord(names[0], names[1], blocks, {}, self.text_in, self.text_out, source.spans, target.spans)
+            rows, columns = (np.eye(max(numbers) + 1, dtype=np.float32)[numbers] for numbers in sides[name])
+            blocks[name] = (rows / rows.sum(0)).T @ weights @ columns
+        return AttentionRecord(source, target, blocks, {}, self.text_in, self.text_out, spans_in, spans_out)
 
 
-class _Words(NamedTuple):
-    number: npt.NDArray[np.int64]
-    """The word of each token."""
-    spans: list[Span]
+def block_of(attention: str) -> str:
+    """The block that an attention belongs to, by its name in the model, such as decoder.blocks.0.cross."""
+    return "cross" if attention.endswith("cross") or attention == "decoder.attention" else attention.split(".")[0]
 
-    @classmethod
-    def of(cls, text: str, spans: Sequence[Span]) -> _Words:
-        """A token belongs to the word its last character is in; white space between words and <eos> are words of their own."""
-        starts = [0 if i == 0 or (text[i].isspace() != text[i - 1].isspace()) else 1 for i in range(len(text))]
-        word = np.cumsum([1 - s for s in starts] or [0])
-        keys = [-1 if start == end == len(text) else int(word[max(end - 1, 0)]) for start, end in spans]
-        number, found = [], list[Span]()
-        for _, group in groupby(zip(keys, spans), key=lambda pair: pair[0]):
-            its = [span for _, span in group]
-            number += [len(found)] * len(its)
-            found.append((min(a for a, _ in its), max(b for _, b in its)))
-        return cls(np.asarray(number, np.int64), found)
 
-    def names(self, text: str) -> list[str]:
-        return [text[start:end].strip() or text[start:end] or "<eos>" for start, end in self.spans]
+def grouped(text: str, spans: Sequence[Span]) -> tuple[list[str], list[int], list[Span]]:
+    """The words of a text, of each of its tokens the number of its word, and the words' spans.
+
+    A token belongs to the word its last character is in; white space between words and <eos> are words of their own.
+    """
+    starts = [found.start() for found in re.finditer(r"\s+|\S+", text)]
+    keys = [0 if start == end == len(text) else bisect_left(starts, max(end, 1)) for start, end in spans]
+    words = [[span for _, span in group] for _, group in groupby(zip(keys, spans), key=lambda pair: pair[0])]
+    whole = [(min(its)[0], max(end for _, end in its)) for its in words]
+    names = [text[start:end].strip() or text[start:end] or "<eos>" for start, end in whole]
+    return names, [number for number, its in enumerate(words) for _ in its], whole

@@ -112,7 +112,10 @@ class Result:
             found["occlusion"] = evidence.occlusion(self.translator, self)
             found["gradient"] = evidence.gradient_times_input(self.translator, self)
             notes = [evidence.correlation(seen, found["occlusion"])]
-        others, tree = [(other.text, other.score) for other in self.alternatives], self.translator.tree(self.source)
+        others = [(other.text, other.score) for other in self.alternatives]
+        tree = self.translator.tree(self.source, no_repeat=self.no_repeat)
+        if [node.token for node in tree if node.fate == "chosen"][: len(self.tokens)] != self.tokens:
+            tree, notes = [], [*notes, "A beam alone finds another answer than this one, so its tree is not shown."]
         return write_page(path, seen, tree=tree, alternatives=others, evidence=found, notes=notes)
 
 

@@ -25,24 +25,10 @@ from regard.nn import watch
 from regard.nn.kernels import cpu_has_bf16
 from regard.nn.layers import read_only
 from regard.online import Online
-from regard.record import AttentionRecord, Node
+from regard.record import AttentionRecord, Node, block_of
 from regard.result import Alternative, Option, Result, joined
 from regard.run import Parts, Run
-from regard.search import (
-    Beam,
-    Captured,
-    Constraints,
-    Greedy,
-    Hypothesis,
-    Job,
-    Lexical,
-    Rules,
-    Sample,
-    Search,
-    Traced,
-    Words,
-    decode,
-)
+from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Traced, decode
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST, PAD, SPECIALS, UNK, normalise
 from regard.trust import cut, free
@@ -108,8 +94,7 @@ class Translator:
         stream = iter(texts)
         if sampling and (must or forbid):
             raise UserError("words are demanded and forbidden in a search, not in samples")
-        demands = words(self.target, must, forbid, prefix) if must or forbid else None
-        search = self._search(n_best, sampling, demands)
+        search = self._search(n_best, sampling, must, forbid, prefix)
         forced = self.target.encode(prefix) if prefix else []
         if UNK in forced:
             raise UserError(f"no answer can begin with {prefix!r}: it is not in the target's vocabulary")
@@ -205,12 +190,12 @@ class Translator:
         return [Option(*one) for one in zip(shown, likely.values.tolist(), answers)]
 
     @torch.inference_mode()
-    def tree(self, text: str, width: int = 0) -> list[Node]:
+    def tree(self, text: str, width: int = 0, no_repeat: int = 0) -> list[Node]:
         """All that a beam of this width (0: the usual one) tries for a text: its best 2 × width candidates at each step."""
         job = Job([*self.source.encode(text), EOS])
-        self._run([job], traced := Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty)))
-        made = traced.nodes(job.found)
-        return [Node(name, *one[1:]) for name, one in zip(self.target.token_texts(one[0] for one in made), made)]
+        traced = Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty))
+        self._run([job], traced, no_repeat)
+        return traced.nodes(job.found, self.target.token_texts)
 
     def _decode(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Iterator[Job]:
         """By graphs where there is a GPU and nothing is demanded that they do not know."""
@@ -230,14 +215,21 @@ class Translator:
         lost = [job for job in jobs if not job.found]  # numbers that are none: the ordinary way will say so
         yield from decode(self.model.step, self._begin, lost, search, rules, self.search.batch_tokens)
 
-    def _search(self, n_best: int, sampling: Sampling | None, demands: Words | None = None) -> Search:
-        c = self.search
+    def _search(
+        self,
+        n: int,
+        sampling: Sampling | None,
+        must: str | Sequence[str] = (),
+        forbid: str | Sequence[str] = (),
+        prefix: str = "",
+    ) -> Search:
+        c, width = self.search, max(self.search.width, n)
         if sampling is not None:
-            return Sample(max(n_best, sampling.risk), sampling.temperature, sampling.top_k, sampling.top_p)
-        width = max(c.width, n_best)
-        if demands is not None:
-            return Lexical(max(width, 5), n_best, c.length_penalty, c.patience, words=demands)
-        return Greedy() if width == 1 else Beam(width, n_best, c.length_penalty, c.patience, c.diversity)
+            return Sample(max(n, sampling.risk), sampling.temperature, sampling.top_k, sampling.top_p)
+        if must or forbid:
+            demands = words(self.target, must, forbid, prefix)
+            return Lexical(max(width, 5), n, c.length_penalty, c.patience, words=demands)
+        return Greedy() if width == 1 else Beam(width, n, c.length_penalty, c.patience, c.diversity)
 
     def _begin(self, jobs: Sequence[Job]) -> Any:
         made = collate([(job.source, [BOS, EOS]) for job in jobs])
@@ -274,7 +266,7 @@ class Translator:
         blocks: dict[str, list[Tensor]] = {"cross": [], "encoder": [], "decoder": []}
         norms: dict[str, list[Tensor]] = {name: [] for name in blocks}
         for name, calls in record.weights.items():
-            block = "cross" if name.endswith("cross") or name == "decoder.attention" else name.split(".")[0]
+            block = block_of(name)
             blocks[block].append(torch.cat(calls, dim=2)[0])  # an attention called once per step left a piece per step
             norms[block].append(record.norms[name][0])
         likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(candidates, self.target.size))

@@ -12,10 +12,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from regard.errors import UserError
-from regard.pictures import shown, sides
+from regard.pictures import shown
 from regard.pictures.curves import curves
 from regard.pictures.heatmaps import head_grid, heatmap
 from regard.pictures.positions import positions_figure
+from regard.record import AttentionRecord
 
 HOSTILE = ["</script>", "$x_1$", "$", "_", "😀", "مرحبا", "\t", "", "\x00\x1b", "日本", "a\nb", "\\frac{", "w" * 80]
 
@@ -111,9 +112,10 @@ def test_shapes_must_fit_the_tokens() -> None:
 
 def test_rows_and_columns_tell_what_was_written_and_what_had_been_read() -> None:
     source, target = ["a", "<eos>"], ["x", "y", "<eos>"]
-    assert sides("cross", source, target) == (target, source)
-    assert sides("encoder", source, target) == (source, source)
-    assert sides("decoder", source, target) == (target, ["<bos>", "x", "y"])
+    record = AttentionRecord(source, target, {})
+    assert record.sides("cross") == (target, source)
+    assert record.sides("encoder") == (source, source)
+    assert record.sides("decoder") == (target, ["<bos>", "x", "y"])
 
 
 def test_labels_make_the_invisible_visible() -> None:

@@ -11,12 +11,11 @@ import typer
 
 import regard
 from regard.cli.data import data as data_commands
-from regard.cli.evidence import prune
 from regard.cli.show import show
 from regard.cli.terms import TEXTS, AsJson, Beam, Out, RunFolder, Sets, table
 from regard.cli.translate import translate
 from regard.config import parse_overrides
-from regard.errors import UserError
+from regard.errors import Interrupted, UserError
 from regard.presets import presets as all_presets
 
 app = typer.Typer(
@@ -33,6 +32,9 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+    except Interrupted as stopped:
+        print(f"\n{stopped}", file=sys.stderr)
+        sys.exit(stopped.code)
     except Exception as error:
         typers_own = getattr(error, "format_message", None)  # an unknown option, a missing argument
         if debug or not (typers_own or isinstance(error, UserError)):
@@ -46,7 +48,7 @@ def demo(out: Out = None) -> None:
     """Two minutes: train English → French on built-in sentences, and look at the result."""
     from regard.demo import demo as run_demo
 
-    _stopping(lambda: run_demo(out))
+    run_demo(out)
 
 
 @app.command()
@@ -60,22 +62,10 @@ def train(
     start_from: Annotated[Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")] = None,
 ) -> None:
     """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
-    sets = parse_overrides(settings or [])
-    given: dict[str, Any] = {"preset": preset, "config": config, "out": out, "resume": resume, "start_from": start_from, **sets}
-    run = _stopping(lambda: regard.train(data, **given))
+    sets: dict[str, Any] = parse_overrides(settings or [])
+    run = regard.train(data, preset=preset, config=config, out=out, resume=resume, start_from=start_from, **sets)
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         print(f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}')
-
-
-def _stopping(work: Any) -> Any:
-    """Call it; if it was asked to stop and has saved everything, say so and leave with the signal's exit code."""
-    from regard.fitting import Interrupted
-
-    try:
-        return work()
-    except Interrupted as stopped:
-        print(f"\n{stopped}", file=sys.stderr)
-        sys.exit(stopped.code)
 
 
 app.command(context_settings=TEXTS)(translate)
@@ -138,11 +128,30 @@ def doctor(run: RunFolder, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def prune(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(help="The new run's folder.")],
+    tolerance: Annotated[float, typer.Option(min=0, help="By which share perplexity on dev may grow.")] = 0.01,
+    points: Annotated[float, typer.Option(min=0, help="By how much BLEU and exact match, 0 to 100, may fall.")] = 0.5,
+    as_json: AsJson = False,
+) -> None:
+    """Silence spare heads.  Example: `regard prune runs/demo --out runs/less`"""
+    from regard.pruning import prune as silence
+
+    made = silence(run, out, tolerance=tolerance, points=points).manifest["pruned"]
+    if as_json:
+        print(json.dumps(made))
+        return
+    table(["dev", "before", "after"], ((k, f"{made['before'][k]:.4f}", f"{v:.4f}") for k, v in made["after"].items()))
+    gone = ", ".join(f"{one['block']} {one['layer']}.{one['head']}" for one in made["heads"]) or "none"
+    print(f"{len(made['heads'])} of {made['of']} heads are silent in {out}, which is as large and fast as before: {gone}")
+
+
+@app.command()
 def presets() -> None:
     """Measured configurations, and what was measured."""
     table(["preset", "what it is and what it reached"], all_presets().items())
 
 
-app.command()(prune)
 app.add_typer(show, name="show")
 app.add_typer(data_commands, name="data")

@@ -8,7 +8,7 @@ import typer
 
 from regard.cli.terms import TEXTS, Sets, reader_may_leave, table
 from regard.config import build, merge, parse_overrides
-from regard.errors import UserError
+from regard.errors import UserError, nearest
 
 data = typer.Typer(help="List, inspect and make data.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def data_generate(
     split: Annotated[str, typer.Option()] = "train",
 ) -> None:
     """Pairs of a task, as TSV.  Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`"""
-    from regard.data.tasks import TASKS, nearest
+    from regard.data.tasks import TASKS
 
     if task not in TASKS:
         raise UserError(f"no task {task!r}{nearest(task, TASKS)}")

@@ -1,5 +1,6 @@
 """`regard show`: pictures."""
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.evidence import evidence
-from regard.cli.terms import TEXTS, Beam, Out, RunFolder, refuse_options, table
+from regard.cli.terms import TEXTS, AsJson, Beam, Out, RunFolder, refuse_options, table
 from regard.errors import UserError
 
 show = typer.Typer(help="Look inside: curves, attention, evidence, beam, embeddings …", no_args_is_help=True)
@@ -34,21 +34,19 @@ def show_model(run: RunFolder) -> None:
 
 
 @show.command("curves")
-def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = None) -> None:
+def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = Path("curves.png")) -> None:
     """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out curves.svg`"""
     from regard.pictures.curves import curves
 
-    curves({run.path.name: run.records() for run in map(regard.Run.open, runs)}, path := out or Path("curves.png"))
-    print(path)
+    curves({run.path.name: run.records() for run in map(regard.Run.open, runs)}, out)
+    print(out)
 
 
 @show.command("attention", context_settings=TEXTS)
 def show_attention(
     run: RunFolder,
     text: Text,
-    out: Annotated[
-        Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: one of each.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: both.")] = None,
     heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the last layer's mean.")] = False,
     layer: Layer = None,
     head: Head = None,
@@ -58,7 +56,6 @@ def show_attention(
 ) -> None:
     """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`"""
     refuse_options([text], show_attention)
-    from regard.pictures import sides
     from regard.pictures.heatmaps import head_grid, heatmap
 
     if (heads and (how != "mean" or layer or head)) or (how == "rollout" and (layer or head)) or (how == "norm" and words):
@@ -66,15 +63,14 @@ def show_attention(
     result = next(regard.load(run).translate([text]))
     record = result.attention.words() if words else result.attention
     matrix, note = _matrix(record, block, how, layer, head)
-    rows, columns = sides(block, record.source, record.target)
     title = f"{text} → {result.text}{note}"
     for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
-        if path.suffix == ".html":
+        if path.suffix.lower() in (".html", ".htm"):
             result.write_page(path)
         elif heads:
-            head_grid(record.blocks[block], rows, columns, title=title, out=path)
+            head_grid(record.blocks[block], *record.sides(block), title=title, out=path)
         else:
-            heatmap(matrix, rows, columns, title=title, out=path)
+            heatmap(matrix, *record.sides(block), title=title, out=path)
         print(path)
 
 
@@ -92,11 +88,10 @@ def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | No
 
 @show.command("training", context_settings=TEXTS)
 def show_training(
-    run: RunFolder, text: Text, layer: Layer = None, head: Head = None, block: Block = "cross", out: Out = None
+    run: RunFolder, text: Text, layer: Layer = None, head: Head = None, block: Block = "cross", out: Out = Path("training.png")
 ) -> None:
     """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo "he's calm ." --head 2`"""
     refuse_options([text], show_training)
-    from regard.pictures import sides
     from regard.pictures.heatmaps import growth
 
     names = regard.Run.open(run).checkpoints()
@@ -108,19 +103,18 @@ def show_training(
     record, (_, note) = result.attention, _matrix(result.attention, block, "mean", layer, head)
     looks = {int(name[5:]): regard.load(run, checkpoint=name).look(text, result.ids) for name in names}
     matrices = [(step, _matrix(look, block, "mean", layer, head)[0]) for step, look in looks.items()]
-    path, (rows, columns) = out or Path("training.png"), sides(block, record.source, record.target)
-    growth(matrices, rows, columns, title=f"{text} → {result.text}{note}", out=path)
-    print(path)
+    growth(matrices, *record.sides(block), title=f"{text} → {result.text}{note}", out=out)
+    print(out)
 
 
 @show.command("beam", context_settings=TEXTS)
-def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = None) -> None:
+def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = Path("beam.png")) -> None:
     """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm ." --beam 3`"""
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
-    beam_tree(regard.load(run).tree(text, beam or 0), title=text, out=(path := out or Path("beam.png")))
-    print(path)
+    beam_tree(regard.load(run).tree(text, beam or 0), title=text, out=out)
+    print(out)
 
 
 @show.command("embeddings")
@@ -128,37 +122,36 @@ def show_embeddings(
     run: RunFolder,
     side: Annotated[str, typer.Option(help="source or target.")] = "source",
     count: Annotated[int, typer.Option(min=1, help="So many tokens, frequent ones first.")] = 60,
-    out: Out = None,
+    out: Out = Path("embeddings.png"),
 ) -> None:
     """Embeddings in two dimensions.  Example: `regard show embeddings runs/demo --side target`"""
     from regard.pictures.embeddings import embedding_map
     from regard.text.vocabulary import FIRST
 
-    opened, path = regard.Run.open(run), out or Path("embeddings.png")
+    opened = regard.Run.open(run)
     if side not in ("source", "target"):
         raise UserError(f"--side {side}: choose source or target")
     tokenizer, half = getattr(opened, side), getattr(opened.model(), "encoder" if side == "source" else "decoder")
     start = FIRST + 256 * (tokenizer.kind == "bpe")  # whose bytes come first
     ids = list(range(start, min(tokenizer.size, start + count)))
     title = f"{opened.path.name}, {side}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and {FIRST} reserved ones"
-    embedding_map(half.embedding.weight.detach()[ids].numpy(), tokenizer.token_texts(ids), title=title, out=path)
-    print(path)
+    embedding_map(half.embedding.weight.detach()[ids].numpy(), tokenizer.token_texts(ids), title=title, out=out)
+    print(out)
 
 
 @show.command("gradients")
 def show_gradients(
     runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="None: three untrained models.")] = None,
     length: Annotated[int, typer.Option(min=2, help="Tokens of source and answer together, drawn at random.")] = 100,
-    out: Out = None,
+    out: Out = Path("gradients.png"),
 ) -> None:
     """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show gradients --length 60`"""
     from regard.flow import gradient_flow, textbook
     from regard.pictures.curves import gradients
 
     models = {one.path.name: one.model() for one in map(regard.Run.open, runs)} if runs else textbook()
-    flows = {name: gradient_flow(model, length) for name, model in models.items()}
-    gradients(flows, answer=length // 2, out=(path := out or Path("gradients.png")))
-    print(path)
+    gradients({name: gradient_flow(model, length) for name, model in models.items()}, answer=length // 2, out=out)
+    print(out)
 
 
 @show.command("positions")
@@ -166,7 +159,7 @@ def show_positions(
     name: Annotated[str, typer.Argument(help="sinusoidal, or a run whose table to show.")] = "sinusoidal",
     width: Annotated[int, typer.Option(min=1)] = 64,
     length: Annotated[int, typer.Option(min=1)] = 100,
-    out: Out = None,
+    out: Out = Path("positions.png"),
 ) -> None:
     """Positional encodings as a matrix and as curves.  Example: `regard show positions --width 32`"""
     import torch
@@ -182,8 +175,66 @@ def show_positions(
         if not isinstance(encoder, TransformerEncoder) or type(encoder.position) is Position:
             raise UserError(f"{name}: its positions are not a table that is added to the embeddings")
         table = encoder.position.embed(torch.zeros(length, encoder.position.width), torch.arange(length)).detach()
-    positions_figure(table.numpy(), Path(name).name, path := out or Path("positions.png"))
-    print(path)
+    positions_figure(table.numpy(), Path(name).name, out)
+    print(out)
 
 
-show.command("evidence", context_settings=TEXTS)(evidence)
+@show.command("evidence", context_settings=TEXTS)
+def show_evidence(
+    run: RunFolder,
+    text: Text,
+    token: Annotated[str | None, typer.Option(help="A token of the answer, or its number from 0. Default: all, briefly.")] = None,
+    beam: Beam = None,
+    heads: Annotated[bool, typer.Option("--heads", help="What is lost without each head.")] = False,
+    lens: Annotated[bool, typer.Option("--lens", help="What each layer of the decoder would have said.")] = False,
+    as_json: AsJson = False,
+    out: Annotated[Path | None, typer.Option(help="Draw the occlusion: .png, .svg or .pdf.")] = None,
+) -> None:
+    """What an answer hangs on.  Example: `regard show evidence runs/demo "he's calm ."`"""
+    refuse_options([text], show_evidence)
+    import regard.evidence as reasons
+
+    translator = regard.load(run, beam=beam)
+    result = next(translator.translate([text]))
+    if not result.logprobs:
+        raise UserError(f"{text!r:.40} has no answer")
+    lost, seen = reasons.occlusion(translator, result), result.attention
+    at, looked = None if token is None else _place(token, seen.target), "cross" in seen.blocks
+    columns = {"attention": seen.matrix()} if looked else {}
+    columns |= {"occlusion": lost, "gradient × input": reasons.gradient_times_input(translator, result)}
+    alike = {how: reasons.agreement(seen, lost, how) for how in ("mean", "rollout") if looked}
+    worth = reasons.heads(translator, [result]) if heads else []
+    layers = reasons.logit_lens(translator, result) if lens else []
+    if out is not None:
+        from regard.pictures.heatmaps import heatmap
+
+        label, title = "log-probability lost without it", f"{text} → {result.text}"
+        heatmap(lost, seen.target, seen.source, title=title, signed=True, label=label, out=out)
+    if as_json:
+        found: dict[str, Any] = {name.replace(" × ", "_times_"): matrix.tolist() for name, matrix in columns.items()}
+        found |= {"heads": [one._asdict() for one in worth], "lens": [[one._asdict() for one in row] for row in layers]}
+        found |= {"rank_correlation": {how: value if value == value else None for how, value in alike.items()}}
+        print(json.dumps({"text": result.text, "source": seen.source, "target": seen.target, **found}, ensure_ascii=False))
+        return
+    print(result.text)
+    if at is not None:
+        rows = [[name, *(f"{m[at, i]:.4f}" for m in columns.values())] for i, name in enumerate(seen.source)]
+    else:
+        tops = [[(m[t].argmax(), m[t].max()) for m in columns.values()] for t in range(len(lost))]
+        rows = [[name, *(f"{seen.source[i]} {value:.2f}" for i, value in row)] for name, row in zip(seen.target, tops)]
+    table(["token", *columns] if at is None else [f"for {seen.target[at]}", *columns], rows)
+    if looked:
+        print(f"{reasons.correlation(seen, lost)}\n{reasons.LIMIT}")
+    if heads:
+        table(["head", "lost without it"], ((f"{one.block} {one.layer}.{one.head}", f"{one.lost:+.4f}") for one in worth))
+    if lens:
+        said = [[f"{name} {p:.2f}" for row in layers for name, p in row[t].likely[:1]] for t in range(len(lost))]
+        table(["token", *(f"layer {n}" for n in range(len(layers)))], ([name, *row] for name, row in zip(seen.target, said)))
+
+
+def _place(token: str, target: list[str]) -> int:
+    if token.isdecimal() and int(token) < len(target):
+        return int(token)
+    if token not in target:
+        raise UserError(f"--token: no {token!r} in {' '.join(f'{i}:{name}' for i, name in enumerate(target))}")
+    return target.index(token)

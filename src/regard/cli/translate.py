@@ -49,14 +49,14 @@ def translate(
 
     chosen = _search_settings(settings)
     if wait is not None:
-        whole = input, output, beam, sample, risk, prefix, must, forbid, at is not None, ensemble, as_json, attention, nbest > 1
-        if any(whole):
+        asked = input, output, beam, sample, risk, prefix, must, forbid, ensemble, as_json, attention, coverage, nbest > 1
+        if any(asked) or at is not None:
             raise UserError("--wait goes from standard input to standard output, greedily; of the other options it knows --set")
         _follow(regard.load(run, **chosen).online(wait), text)
         return
     translator = regard.load(run, *ensemble or [], beam=beam, **chosen)
     if at is not None:
-        if not text or input or must or forbid or sample or risk or as_json or output:
+        if not text or input or must or forbid or sample or risk or as_json or output or attention or coverage:
             raise UserError("--at shows a table for texts given as arguments; of the other options it knows --prefix and --nbest")
         for result in translator.translate(text or [], prefix=prefix):
             rows = ((one.token, f"{one.probability:.2%}", one.text) for one in translator.options(result, at, max(nbest, 5)))

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from regard.data.pairs import Pair, Skipped, stable_hash
 from regard.data.readers import SUFFIXES, aligned, plain_name, read
-from regard.data.tasks import TASKS, Options, Task, nearest, whole_number
-from regard.errors import UserError
+from regard.data.tasks import TASKS, Options, Task, whole_number
+from regard.errors import UserError, nearest
 from regard.text.vocabulary import normalise
 
 Items = Iterable[tuple[str, str | Sequence[str]]]

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import torch
+
 from regard import storage
 from regard.data.batches import Batch
 from regard.doctor import files, model
@@ -17,7 +19,11 @@ def doctor(path: str | Path, parts: Parts = None) -> list[Row]:
     path = Path(path)
     if not (path / storage.MANIFEST).exists():
         Run.open(path)  # says why it is no run
-    return prove(Case(path, parts), PROOFS)
+    threads = torch.get_num_threads()
+    try:
+        return prove(Case(path, parts), PROOFS)
+    finally:
+        torch.set_num_threads(threads)  # some train as the run does
 
 
 def examine(patient: Seq2Seq, batch: Batch) -> list[Row]:

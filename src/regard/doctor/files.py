@@ -111,7 +111,7 @@ def free(case: Case) -> str:
     with lock.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise UserError(f"{case.path}: another process is training this run") from None
     return "the lock is free"
 
@@ -178,12 +178,11 @@ def finite(case: Case) -> str:
 
 def where(name: str, kind: str, bad: Tensor, heads: int) -> str:
     """How much of a tensor is bad, and of which heads: its rows belong to them, if it is of this kind."""
-    found, cuts = (
-        f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite",
-        {"qkv": 3, "keyvalue": 2, "query": 1, "score": 1}.get(kind),
-    )
-    by_head = bad.reshape(cuts, heads, -1).any(-1).any(0).nonzero().flatten().tolist() if cuts else []
-    return f"{plain(name)}, head {', '.join(str(h + 1) for h in by_head)}: {found}" if cuts else found
+    found = f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite"
+    if not (cuts := {"qkv": 3, "keyvalue": 2, "query": 1, "score": 1}.get(kind)):
+        return found
+    by_head = bad.reshape(cuts, heads, -1).any(-1).any(0).nonzero().flatten() + 1
+    return f"{plain(name)}, head {', '.join(map(str, by_head.tolist()))}: {found}"
 
 
 def plain(name: str) -> str:
@@ -261,8 +260,8 @@ def _copy(path: Path, there: Path) -> Run:
 
 def _on_cpu(run: Run) -> Run:
     """It trains as it was told to, but here, plainly, and for as many steps as we like."""
-    here = {"path": "plain", "precision": "fp32", "strategy": "ddp", "start_from": ""}
-    train = replace(run.config.train, **here, epochs=0, minutes=0, log_every=2, save_every=10**9)  # type: ignore[arg-type]
+    forever = replace(run.config.train, start_from="", epochs=0, minutes=0, log_every=2, save_every=10**9)
+    train = replace(forever, path="plain", precision="fp32", strategy="ddp")
     torch.set_num_threads(train.threads)
     run.config = replace(run.config, train=train)
     return run

@@ -1,6 +1,7 @@
 """Proofs on a model: what may not matter to it is changed, and nothing may move. Numbers are relative to the largest logit."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,9 +12,11 @@ from torch import Tensor, nn
 from regard.data.batches import collate
 from regard.data.corpus import Corpus
 from regard.doctor.files import Case, Remark, held, plain, proof, where
+from regard.errors import UserError
 from regard.fitting import mean_loss
 from regard.models.seq2seq import summed_loss
 from regard.nn import Position, watch
+from regard.record import block_of
 from regard.search import Hypothesis, beam, greedy
 from regard.text.vocabulary import EOS
 
@@ -47,7 +50,7 @@ def _looks(case: Case) -> list[Look]:
     for name, calls in record.weights.items():
         weights = torch.cat(calls, dim=2).float()
         rows, columns = (torch.arange(n, device=weights.device) for n in weights.shape[2:])
-        kind = "cross" if name.endswith("cross") or name == "decoder.attention" else name.split(".")[0]
+        kind = block_of(name)
         past = rows[None] + (model.decoder.wait if kind == "cross" else 1)
         bound = {"decoder": True, "encoder": model.encoder.causal, "cross": model.decoder.wait}[kind]
         reach = past if kind == "decoder" else b.source_lengths[:, None]
@@ -92,12 +95,10 @@ def numbers(case: Case) -> str:
             features = out.movedim(1, 0).flatten(1) if out.dim() == 4 else out.flatten(0, -2).T  # scores: (B, H, T, S)
             bad.append(where(name or "logits", name.split(".")[-1], ~features.isfinite(), heads))
 
-    hooks = [m.register_forward_hook(partial(check, name)) for name, m in model.named_modules()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_hook(partial(check, name)))
         looks = _looks(case)
-    finally:
-        for hook in hooks:
-            hook.remove()
     off = {look.name: float(((look.weights.sum(-1) - 1) * look.real).abs().max()) for look in looks}
     bad += [f"{plain(name)}: the weights of a row sum to one but for {x:.2g}" for name, x in off.items() if not x <= ROUNDED]
     sums = f"{len(rows)} sentences, {sum(x.weights.shape[1] for x in looks)} heads; sums off by {max([0.0, *off.values()]):.1g}"
@@ -165,9 +166,8 @@ def _answers(case: Case, source: Tensor, lengths: Tensor) -> list[tuple[Hypothes
     """Of each sentence the greedy one and the beam's."""
     step, start, memory = case.model.step, case.model.decoder.start, case.model.encoder(source, lengths)
     rules: dict[str, Any] = {"batch": len(source), "limit": (lengths + 1).tolist(), "device": source.device}
-    return [
-        (one, best[0]) for one, best in zip(greedy(step, start(memory), **rules), beam(step, start(memory), width=4, **rules))
-    ]
+    both = greedy(step, start(memory), **rules), beam(step, start(memory), width=4, **rules)
+    return [(one, best[0]) for one, best in zip(*both)]
 
 
 @proof("train and eval mode agree", f"what is trained is not what is used: {TRY}", "company", "future")
@@ -212,10 +212,8 @@ def heads(case: Case) -> str:
         entropy = -(look.weights * look.weights.clamp(min=1e-30).log()).sum(-1) / choice.clamp(min=2).log()
         blind = (entropy * counted).sum((0, 2)) / counted.sum().clamp(min=1) > UNIFORM
         mute = size <= MUTE * max(float(s.max()) for x, s in zip(looks, sizes) if x.kind == look.kind)
-        held(
-            not mute.all() or bool(case.run and "pruned" in case.run.manifest),
-            f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other layers say",
-        )
+        if mute.all() and not (case.run and "pruned" in case.run.manifest):
+            raise UserError(f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other layers say")
         idle += [f"{plain(look.name)} head {h + 1}" for h in (blind | mute).nonzero().flatten().tolist()]
     rule = f"of {sum(map(len, sizes))} look everywhere alike (entropy over {UNIFORM:g}) or say less than {MUTE:g} of the loudest"
     if idle:

@@ -29,14 +29,6 @@ Place = str | PathLike[str] | None  # where to write a picture; None: nowhere
 FALLBACKS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji")  # after DejaVu
 
 
-def sides(block: str, source: Sequence[str], target: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """The tokens of the rows and of the columns of a block of attention: "cross", "encoder" or "decoder".
-
-    Row t of the decoder is the step that writes target token t: it has read <bos> and the tokens before t.
-    """
-    return {"cross": (target, source), "encoder": (source, source), "decoder": (target, ["<bos>", *target[:-1]])}[block]
-
-
 def shown(token: str, limit: int = 24) -> str:
     """The token as a label: blanks visible, control characters gone, long ones cut."""
     visible = "".join("␣" if c.isspace() else c if c.isprintable() else "·" for c in token) or "∅"

@@ -1,4 +1,4 @@
-"""Attention as heatmaps: rows are the tokens that look, columns the tokens looked at (`regard.pictures.sides` names them)."""
+"""Attention as heatmaps: rows are the tokens that look, columns the tokens looked at (`AttentionRecord.sides` names them)."""
 
 import math
 from collections.abc import Sequence

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UserError
-from regard.pictures import shown, sides
-from regard.record import AttentionRecord, Node
+from regard.pictures import shown
+from regard.record import AttentionRecord, Node, grouped
 
 # What each block is called, and its rows and columns.
 NAMES = {
@@ -106,7 +106,7 @@ def _block(name: str, record: AttentionRecord, shape: tuple[int, ...], **more: A
         raise UserError(f"there is no page of {name}: there is {', '.join(NAMES)}")
     label, *headings = NAMES[name]
     kind = name if name in record.blocks else "cross"
-    rows, columns = ([shown(token) for token in tokens] for tokens in sides(kind, record.source, record.target))
+    rows, columns = ([shown(token) for token in tokens] for tokens in record.sides(kind))
     if len(shape) != 4 or shape[2:] != (len(rows), len(columns)) or 0 in shape:
         raise UserError(f"{name} attention has shape {shape}, expected (layers, heads, {len(rows)}, {len(columns)})")
     return {"name": name, "label": label, "headings": headings, "rows": rows, "columns": columns, "shape": list(shape), **more}
@@ -114,12 +114,8 @@ def _block(name: str, record: AttentionRecord, shape: tuple[int, ...], **more: A
 
 def _words(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[str], list[int]] | None:
     """The words of a text and, of each token, the number of its word."""
-    if not spans:
-        return None
-    ones = np.ones((1, 1, len(spans), len(spans)), np.float32)
-    words = AttentionRecord([], [], {"encoder": ones}, text_in=text, source_spans=list(spans)).words()
-    sizes = words.blocks["encoder"][0, 0, 0].astype(int)  # the ones of a word's tokens, summed
-    return [shown(word) for word in words.source], np.repeat(np.arange(len(sizes)), sizes).tolist()
+    words, numbers, _ = grouped(text, spans)
+    return ([shown(word) for word in words], numbers) if spans else None
 
 
 def _weights(record: AttentionRecord, room: int) -> tuple[int, dict[str, str]]:

@@ -1,11 +1,10 @@
 """Measured configurations, as TOML. The comment at the head of each says what was measured, where and when."""
 
-import difflib
 import tomllib
 from importlib.resources import files
 
 from regard.config import Settings
-from regard.errors import UserError
+from regard.errors import UserError, nearest
 
 
 def presets() -> dict[str, str]:
@@ -21,7 +20,5 @@ def presets() -> dict[str, str]:
 def preset(name: str) -> Settings:
     """The settings of a preset."""
     if name not in presets():
-        near = difflib.get_close_matches(name, presets(), n=1)
-        hint = f"; did you mean {near[0]}?" if near else f" (there are: {', '.join(presets())})"
-        raise UserError(f"no preset {name}{hint}")
+        raise UserError(f"no preset {name}{nearest(name, presets())}")
     return tomllib.loads(files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))

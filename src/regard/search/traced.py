@@ -1,9 +1,10 @@
 """A search that notes what it tries."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor
 
+from regard.record import Node
 from regard.search.engine import Paths, Search
 from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import EOS
@@ -27,19 +28,16 @@ class Traced:
     def enough(self, job: Job) -> bool:
         return self.search.enough(job)
 
-    def nodes(self, found: Sequence[Hypothesis]) -> list[tuple[int, int, int, float, float, str]]:
-        """Every candidate: its token, its parent's number or -1, its step, logprob, their sum, and what became of it.
-
-        found: the hypotheses that ended, the best first. Fates as in `regard.record.Node`.
-        """
+    def nodes(self, found: Sequence[Hypothesis], names: Callable[[Iterable[int]], Sequence[str]]) -> list[Node]:
+        """Every candidate. found: the hypotheses that ended, the best first. names: of tokens."""
         whole = [(*one.tokens, *([EOS] if one.finished else [])) for one in found]
         parents = {tokens[:-1] for step in self.tried for tokens, _ in step}
         numbers: dict[tuple[int, ...], int] = {(): -1}
-        made: list[tuple[int, int, int, float, float, str]] = []
+        made: list[Node] = []
         for step, candidates in enumerate(self.tried):
             for tokens, logprobs in candidates:
                 fate = "kept" if tokens in parents else "ended" if tokens in whole else "dropped"
                 fate = "chosen" if tokens == whole[0][: step + 1] else fate
                 numbers[tokens] = len(made)
-                made.append((tokens[-1], numbers[tokens[:-1]], step, logprobs[-1], sum(logprobs), fate))
+                made.append(Node(names(tokens[-1:])[0], numbers[tokens[:-1]], step, logprobs[-1], sum(logprobs), fate))
         return made

@@ -4,14 +4,13 @@ import random
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib.resources import files
 from itertools import islice
 
 from regard.data.pairs import stable_hash
 from regard.data.tasks import phrases, toys
 from regard.data.tasks.toys import Pairs
-from regard.errors import UserError
+from regard.errors import UserError, nearest
 
 Options = Mapping[str, str | int]  # a task's own, and its counts train, dev and test
 _SEEDS = {"train": 0, "dev": 1, "test": 2, "long": 3}  # a split's own, added to the task's
@@ -71,13 +70,6 @@ def whole_number(name: str, value: str | int) -> int:
     if number < 0 or (isinstance(value, float) and value != number):
         raise UserError(f"{name}={value}: must be a whole number, not below 0")
     return number
-
-
-def nearest(name: str, names: Mapping[str, object] | list[str]) -> str:
-    """The end of an error message: "; did you mean …?", or what there is."""
-    if close := get_close_matches(name, list(names), 1):
-        return f"; did you mean {close[0]}?"
-    return f"; there are {', '.join(names)}" if names else ": it takes none"
 
 
 _ABOUT = tomllib.loads(files(__name__).joinpath("tasks.toml").read_text(encoding="utf-8"))
