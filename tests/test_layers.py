@@ -135,4 +135,4 @@ def test_small_files_and_functions(path):
 
 
 def test_small_in_all():
-    assert sum(path.read_text(encoding="utf-8").count("\n") for path in FILES) < 10_000  # docs/decisions/0010
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in FILES) < 11_000  # docs/decisions/0012

@@ -1,5 +1,6 @@
 """`regard show`, as a person meets it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,33 @@ def test_attention_says_what_is_not_there(run, here):
     assert "--head 3: cross attention has 2" in refused("attention", run.path, "1+1", "--head", 3)
     assert "there is cross, encoder, decoder" in refused("attention", run.path, "1+1", "--block", "foo")
     assert "not cross by foo" in refused("attention", run.path, "1+1", "--how", "foo")
-    assert "--heads goes without --layer" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
-    assert "rollout without --layer" in refused("attention", run.path, "1+1", "--how", "rollout", "--layer", 1)
-    assert "norm without --words" in refused("attention", run.path, "1+1", "--how", "norm", "--words")
+    assert "--heads shows them all" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
+    assert "rollout is of all layers" in refused("attention", run.path, "1+1", "--how", "rollout", "--layer", 1)
+    assert "leave out --words" in refused("attention", run.path, "1+1", "--how", "norm", "--words")
+    assert "one head needs no --how" in refused("attention", run.path, "1+1", "--how", "max", "--head", 1)
+    assert "a page shows every layer" in refused("attention", run.path, "1+1", "--layer", 1, "--out", "a.html")
+    assert "'' has no answer" in refused("attention", run.path, "")
+    assert not list(here.iterdir())
+
+
+def test_what_cannot_be_written_is_one_line(run, here, command):
+    (here / "folder.png").mkdir()
+    done = command("show", "attention", run.path, "1+1", "--out", "folder.png")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "error: folder.png: Is a directory")
+    assert "Traceback" not in done.stderr
+    assert "Errno" not in command("show", "positions", "--out", run.path / "config.toml" / "x.png").stderr
+
+
+def test_warnings_are_told(run, here, command):
+    done = command("show", "attention", run.path, "1+x", "--out", "a.png")
+    assert "warning: not in the vocabulary: x\n" in done.stderr
+
+
+def test_runs_of_one_name_are_two_curves(run, here):
+    for folder in ("a", "b"):
+        shutil.copytree(run.path, here / folder / "same")
+    call("curves", "a/same", "b/same", "--out", "two.svg")
+    assert all(f"{folder}/same: loss" in Path("two.svg").read_text() for folder in "ab")
 
 
 def test_training(run, here):
@@ -86,7 +111,7 @@ def test_training_needs_two_checkpoints_and_says_how_to_keep_them(tiny, here):
 
 def test_beam(run, here):
     assert call("beam", run.path, "-1+1", "--beam", 3, "--out", "b.svg").split() == ["b.svg"]
-    assert "nothing was tried" in refused("beam", run.path, "")
+    assert "'' has no answer" in refused("beam", run.path, "")
 
 
 def test_embeddings(run, here):

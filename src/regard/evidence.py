@@ -134,10 +134,11 @@ def agreement(record: AttentionRecord, evidence: Matrix, how: str = "mean") -> f
 
 
 def correlation(record: AttentionRecord, occluded: Matrix) -> str:
-    """The same, in a sentence."""
+    """The same, in words; and how often both name the same token first, since the ranks of what hardly counts are noise."""
     last, flow = (f"{agreement(record, occluded, how):.2f}" for how in ("mean", "rollout"))
-    numbers = f"{last} (last layer), {flow} (rollout); mean of {len(occluded)} target tokens"
-    return f"Rank correlation of attention and occlusion (Spearman): {numbers}."
+    same = int((record.matrix().argmax(-1) == occluded.argmax(-1)).sum())
+    first = f"Attention and occlusion name the same source token first for {same} of {len(occluded)} target tokens."
+    return f"{first}\nRank correlation (Spearman): {last} (last layer), {flow} (rollout)."
 
 
 def _ranks(x: Matrix) -> npt.NDArray[np.float64]:
@@ -147,6 +148,8 @@ def _ranks(x: Matrix) -> npt.NDArray[np.float64]:
 
 
 def batches_of(translator: Reader, examples: Sequence[Answer | tuple[str, str]], tokens: int = 4096) -> list[Batch]:
+    if not examples:
+        raise UserError("no answer and no pair: there is nothing to weigh heads by")
     if isinstance(translator.model.decoder, Decoders):
         raise UserError("several models have several reasons: load one of them alone to see its evidence")
     if parts := [one.parts for one in examples if not isinstance(one, tuple) and one.parts]:

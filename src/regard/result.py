@@ -107,15 +107,16 @@ class Result:
         """
         if self.parts:
             return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
-        seen, notes, found = self.attention, list[str](), dict[str, Any]()
+        seen, notes, found = self.attention, [f"warning: {warning}" for warning in self.warnings], dict[str, Any]()
         if "cross" in seen.blocks and max(len(seen.source), len(seen.target)) <= EXPLAINED:
             found["occlusion"] = evidence.occlusion(self.translator, self)
             found["gradient"] = evidence.gradient_times_input(self.translator, self)
-            notes = [evidence.correlation(seen, found["occlusion"])]
+            notes += evidence.correlation(seen, found["occlusion"]).splitlines()
         others = [(other.text, other.score) for other in self.alternatives]
         tree = self.translator.tree(self.source, no_repeat=self.no_repeat)
         if [node.token for node in tree if node.fate == "chosen"][: len(self.tokens)] != self.tokens:
-            tree, notes = [], [*notes, "A beam alone finds another answer than this one, so its tree is not shown."]
+            tree = []
+            notes.append("A beam alone finds another answer than this one, so its tree is not shown.")
         return write_page(path, seen, tree=tree, alternatives=others, evidence=found, notes=notes)
 
 

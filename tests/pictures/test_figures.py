@@ -67,13 +67,15 @@ def test_another_suffix_is_refused_by_naming_the_three(tmp_path: Path) -> None:
 
 
 def test_tokens_are_on_both_axes() -> None:
-    figure = heatmap(attention(2, 3), ["le", "chat_$"], ["the", "cat", "\t"], title="cross")
+    figure = heatmap([[0.6, 0.3, 0.1], [0, 1, 0]], ["le", "chat_$"], ["the", "cat", "\t"], title="cross")
     axes = figure.axes[0]
     assert texts(axes.yaxis) == ["le", "chat_$"]
     assert texts(axes.xaxis) == ["the", "cat", "␣"]
     assert figure.axes[1].get_ylabel() == "attention weight"
     assert figure.get_suptitle() == "cross"
     assert axes.images[0].get_clim() == (0, 1)
+    faint = heatmap(attention(2, 3) / 10, ["le", "chat_$"], ["the", "cat", "\t"]).axes[0].images[0]
+    assert faint.get_clim() == (0, pytest.approx(attention(2, 3).max() / 10))
 
 
 @pytest.mark.parametrize("count", [1, 12, 60, 300])

@@ -37,9 +37,12 @@ def main() -> None:
         sys.exit(stopped.code)
     except Exception as error:
         typers_own = getattr(error, "format_message", None)  # an unknown option, a missing argument
-        if debug or not (typers_own or isinstance(error, UserError)):
+        place = error.filename if isinstance(error, OSError) else None  # such as a folder where a picture should be
+        if debug or not (typers_own or place or isinstance(error, UserError)):
             raise
-        print(f"error: {typers_own() if typers_own else error}", file=sys.stderr)
+        told = typers_own() if typers_own else f"{place}: {error.strerror}" if isinstance(error, OSError) else error
+        if told or not typers_own:  # a verb alone has printed its help
+            print(f"error: {told}", file=sys.stderr)
         sys.exit(getattr(error, "code", 2))
 
 
@@ -143,7 +146,7 @@ def prune(
         print(json.dumps(made))
         return
     table(["dev", "before", "after"], ((k, f"{made['before'][k]:.4f}", f"{v:.4f}") for k, v in made["after"].items()))
-    gone = ", ".join(f"{one['block']} {one['layer']}.{one['head']}" for one in made["heads"]) or "none"
+    gone = ", ".join(f"{one['block']} layer {one['layer'] + 1} head {one['head'] + 1}" for one in made["heads"]) or "none"
     print(f"{len(made['heads'])} of {made['of']} heads are silent in {out}, which is as large and fast as before: {gone}")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,19 @@ Text = Annotated[str, typer.Argument(help="What to translate.")]
 Layer = Annotated[int | None, typer.Option(min=1, help="Of this layer, counted from 1. Default: the last.")]
 Head = Annotated[int | None, typer.Option(min=1, help="Of this head, counted from 1. Default: all of them as one.")]
 Block = Annotated[str, typer.Option(help="Who looks at whom: cross (target at source), encoder or decoder (each at itself).")]
+
+
+def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
+    """A translator and its answer; what there is to warn of is told."""
+    translator = regard.load(run, **wishes)
+    result = next(translator.translate([text]))
+    if not result.logprobs:
+        raise UserError(f"{text!r:.40} has no answer: there is nothing to show")
+    if result.parts:
+        raise UserError(f"longer than anything in training: split into {len(result.parts)} parts; show one sentence of it")
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return translator, result
 
 
 @show.command("model")
@@ -38,7 +52,9 @@ def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], o
     """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out curves.svg`"""
     from regard.pictures.curves import curves
 
-    curves({run.path.name: run.records() for run in map(regard.Run.open, runs)}, out)
+    opened = [regard.Run.open(run) for run in runs]
+    alone = len({run.path.name for run in opened}) == len(opened)
+    curves({run.path.name if alone else str(run.path): run.records() for run in opened}, out)
     print(out)
 
 
@@ -58,9 +74,18 @@ def show_attention(
     refuse_options([text], show_attention)
     from regard.pictures.heatmaps import head_grid, heatmap
 
-    if (heads and (how != "mean" or layer or head)) or (how == "rollout" and (layer or head)) or (how == "norm" and words):
-        raise UserError("--heads goes without --layer, --head, --how; rollout without --layer, --head; norm without --words")
-    result = next(regard.load(run).translate([text]))
+    paged, chosen = out is not None and out.suffix.lower() in (".html", ".htm"), bool(layer or head)
+    together = {
+        "a page shows every layer and head: choose there, or name a picture": paged
+        and (chosen or heads or how != "mean" or words),
+        "--heads shows them all: leave out --layer, --head and --how": heads and (chosen or how != "mean"),
+        "rollout is of all layers and heads: leave out --layer and --head": how == "rollout" and chosen,
+        "one head needs no --how": bool(head) and how == "max",
+        "norms are known of tokens: leave out --words": how == "norm" and words,
+    }
+    for problem in (told for told, wrong in together.items() if wrong):
+        raise UserError(problem)
+    _, result = answered(run, text)
     record = result.attention.words() if words else result.attention
     matrix, note = _matrix(record, block, how, layer, head)
     title = f"{text} → {result.text}{note}"
@@ -68,9 +93,10 @@ def show_attention(
         if path.suffix.lower() in (".html", ".htm"):
             result.write_page(path)
         elif heads:
-            head_grid(record.blocks[block], *record.sides(block), title=title, out=path)
+            head_grid(record.blocks[block], *record.sides(block), title=f"{text} → {result.text} ({block})", out=path)
         else:
-            heatmap(matrix, *record.sides(block), title=title, out=path)
+            label = {"rollout": "share that came from there", "norm": "share of what was handed over"}.get(how, "")
+            heatmap(matrix, *record.sides(block), title=title, label=label, out=path)
         print(path)
 
 
@@ -81,8 +107,9 @@ def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | No
     for name, given, count in zip(("layer", "head"), (layer, head), record.blocks[block].shape if block in record.blocks else ()):
         if given is not None and given > count:
             raise UserError(f"--{name} {given}: {block} attention has {count}, counted from 1")
-    told = [block * (block != "cross"), f"layer {layer}" * bool(layer), f"head {head}" * bool(head), how * (how != "mean")]
-    note = f" ({', '.join(filter(None, told))})" if any(told) else ""
+    whose = f"head {head}" if head else "largest of heads" if how == "max" else "mean of heads"
+    told = [block, f"layer {layer or len(record.blocks.get(block, ()))}", whose, "by value norm" * (how == "norm")]
+    note = f" ({', '.join(filter(None, [block, 'rollout'] if how == 'rollout' else told))})"
     return record.matrix(block, how, layer=(layer or 0) - 1, head=head and head - 1), note
 
 
@@ -99,7 +126,7 @@ def show_training(
         raise UserError(f"{run}: it kept fewer than two checkpoints; train with more, such as train.keep=10 train.save_every=100")
     count = min(len(names), 10)
     names = [names[i * (len(names) - 1) // (count - 1)] for i in range(count)]
-    result = next(regard.load(run, checkpoint=names[-1]).translate([text]))
+    _, result = answered(run, text, checkpoint=names[-1])
     record, (_, note) = result.attention, _matrix(result.attention, block, "mean", layer, head)
     looks = {int(name[5:]): regard.load(run, checkpoint=name).look(text, result.ids) for name in names}
     matrices = [(step, _matrix(look, block, "mean", layer, head)[0]) for step, look in looks.items()]
@@ -113,7 +140,8 @@ def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = Path("be
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
-    beam_tree(regard.load(run).tree(text, beam or 0), title=text, out=out)
+    translator, _ = answered(run, text, beam=beam)
+    beam_tree(translator.tree(text), title=text, out=out)
     print(out)
 
 
@@ -134,7 +162,8 @@ def show_embeddings(
     tokenizer, half = getattr(opened, side), getattr(opened.model(), "encoder" if side == "source" else "decoder")
     start = FIRST + 256 * (tokenizer.kind == "bpe")  # whose bytes come first
     ids = list(range(start, min(tokenizer.size, start + count)))
-    title = f"{opened.path.name}, {side}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and {FIRST} reserved ones"
+    whose = "shared by source and target" if opened.config.text.share else side
+    title = f"{opened.path.name}, {whose}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and {FIRST} reserved ones"
     embedding_map(half.embedding.weight.detach()[ids].numpy(), tokenizer.token_texts(ids), title=title, out=out)
     print(out)
 
@@ -150,7 +179,8 @@ def show_gradients(
     from regard.pictures.curves import gradients
 
     models = {one.path.name: one.model() for one in map(regard.Run.open, runs)} if runs else textbook()
-    gradients({name: gradient_flow(model, length) for name, model in models.items()}, answer=length // 2, out=out)
+    title = "How far back the gradient reaches" + ("" if runs else ": untrained, RNN and LSTM without attention")
+    gradients({name: gradient_flow(model, length) for name, model in models.items()}, title=title, answer=length // 2, out=out)
     print(out)
 
 
@@ -194,10 +224,7 @@ def show_evidence(
     refuse_options([text], show_evidence)
     import regard.evidence as reasons
 
-    translator = regard.load(run, beam=beam)
-    result = next(translator.translate([text]))
-    if not result.logprobs:
-        raise UserError(f"{text!r:.40} has no answer")
+    translator, result = answered(run, text, beam=beam)
     lost, seen = reasons.occlusion(translator, result), result.attention
     at, looked = None if token is None else _place(token, seen.target), "cross" in seen.blocks
     columns = {"attention": seen.matrix()} if looked else {}
@@ -209,27 +236,39 @@ def show_evidence(
         from regard.pictures.heatmaps import heatmap
 
         label, title = "log-probability lost without it", f"{text} → {result.text}"
-        heatmap(lost, seen.target, seen.source, title=title, signed=True, label=label, out=out)
+        heatmap(lost, seen.target, seen.source, title=f"{title} (occlusion)", signed=True, label=label, out=out)
     if as_json:
         found: dict[str, Any] = {name.replace(" × ", "_times_"): matrix.tolist() for name, matrix in columns.items()}
         found |= {"heads": [one._asdict() for one in worth], "lens": [[one._asdict() for one in row] for row in layers]}
         found |= {"rank_correlation": {how: value if value == value else None for how, value in alike.items()}}
         print(json.dumps({"text": result.text, "source": seen.source, "target": seen.target, **found}, ensure_ascii=False))
         return
-    print(result.text)
+    print(result.text if out is None else f"{result.text}\n{out}")
+    source, target = _numbered(seen.source), _numbered(seen.target)
     if at is not None:
-        rows = [[name, *(f"{m[at, i]:.4f}" for m in columns.values())] for i, name in enumerate(seen.source)]
+        rows = [[name, *(f"{m[at, i]:.4f}" for m in columns.values())] for i, name in enumerate(source)]
     else:
-        tops = [[(m[t].argmax(), m[t].max()) for m in columns.values()] for t in range(len(lost))]
-        rows = [[name, *(f"{seen.source[i]} {value:.2f}" for i, value in row)] for name, row in zip(seen.target, tops)]
-    table(["token", *columns] if at is None else [f"for {seen.target[at]}", *columns], rows)
+        sized = [abs(m) if name == "gradient × input" else m for name, m in columns.items()]  # whose sign says little
+        tops = [[(i := by[t].argmax(), m[t, i]) for by, m in zip(sized, columns.values())] for t in range(len(lost))]
+        rows = [[name, *(f"{source[i]} {value:.3g}" for i, value in row)] for name, row in zip(target, tops)]
+    table(["token", *columns] if at is None else [f"for {target[at]}", *columns], rows)
     if looked:
         print(f"{reasons.correlation(seen, lost)}\n{reasons.LIMIT}")
-    if heads:
-        table(["head", "lost without it"], ((f"{one.block} {one.layer}.{one.head}", f"{one.lost:+.4f}") for one in worth))
+    if worth:
+        named = ((f"{one.block} layer {one.layer + 1} head {one.head + 1}", f"{one.lost:+.4f}") for one in worth)
+        table(["head", "lost without it"], named)
+    elif heads:
+        print("This model has no heads.")
     if lens:
         said = [[f"{name} {p:.2f}" for row in layers for name, p in row[t].likely[:1]] for t in range(len(lost))]
-        table(["token", *(f"layer {n}" for n in range(len(layers)))], ([name, *row] for name, row in zip(seen.target, said)))
+        table(["token", *(f"layer {n + 1}" for n in range(len(layers)))], ([name, *row] for name, row in zip(target, said)))
+
+
+def _numbered(tokens: list[str]) -> list[str]:
+    """As they are shown; one that comes again has its place, from 0, behind it."""
+    from regard.pictures import shown
+
+    return [shown(token) + f" ({i})" * (tokens.count(token) > 1) for i, token in enumerate(tokens)]
 
 
 def _place(token: str, target: list[str]) -> int:

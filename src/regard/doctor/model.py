@@ -216,6 +216,10 @@ def heads(case: Case) -> str:
             raise UserError(f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other layers say")
         idle += [f"{plain(look.name)} head {h + 1}" for h in (blind | mute).nonzero().flatten().tolist()]
     rule = f"of {sum(map(len, sizes))} look everywhere alike (entropy over {UNIFORM:g}) or say less than {MUTE:g} of the loudest"
+    if idle and case.run and "pruned" in case.run.manifest:
+        return f"{len(idle)} {rule}: the run was pruned"
+    if not looks:
+        raise Remark("it has none", None)
     if idle:
         raise Remark(f"{len(idle)} {rule}: {'; '.join(idle[:5])}{' …' if len(idle) > 5 else ''}")
     return f"none {rule}"

@@ -24,7 +24,8 @@ def heatmap(
     label: str = "",
     out: Place = None,
 ) -> Figure:
-    """One matrix (T, S): the tokens that look down, those looked at across, one colour scale from 0 to 1.
+    """One matrix (T, S): the tokens that look down, those looked at across, one colour scale from 0 to 1,
+    or to the largest where none is above a half.
 
     signed: values of both signs, such as evidence, on a scale as wide as the largest; a dash marks those below 0, also in grey.
     """
@@ -67,7 +68,8 @@ def _panels(
     height = tall + below + (0.5 if title else 0.2) + (0.7 if tall < 1 else 0)
     figure = blank(max(width, 2.6), max(height, 1.8), title)
     panels = figure.subplots(down, across, squeeze=False)
-    reach = float(np.nanmax(np.abs(grid), initial=1e-30)) if signed else 1.0
+    most = float(np.nanmax(np.abs(grid), initial=1e-30))
+    reach = most if signed or most <= 0.5 else 1.0
     low, colours = (-reach, "RdBu_r") if signed else (0.0, "viridis")
     for number, ((y, x), axes) in enumerate(np.ndenumerate(panels)):
         if names and number >= len(names):
