@@ -259,10 +259,13 @@ def test_what_the_search_tried(show: Callable[..., Any]) -> None:
     page.wait_for_selector("g.node")
     assert page.locator("g.node").count() == 4
     assert page.locator("g.chosen text:first-of-type").all_text_contents() == ["✓ le", "✓ chat"]
+    room = "all => all.map(t => t.parentNode.querySelector('rect').getBBox().width - t.getBBox().width)"
+    assert min(page.eval_on_selector_all("g.node text", room)) > 8
     page.check("#dropped")
     assert page.locator("g.node").count() == 5
     page.hover("g.ended")
     assert said(page, "path") == "“un chien” · log-probability −3.000 (5.0 %) · ended"
+    page.mouse.move(0, 0)  # what scrolls under a resting pointer would be pointed at
     page.focus("g.node")
     page.keyboard.press("ArrowRight")
     assert said(page, "path") == "“le chat” · log-probability −0.300 (74.1 %) · chosen"
@@ -289,6 +292,67 @@ def test_evidence_for_and_against(show: Callable[..., Any]) -> None:
     most = np.abs(values[2]).argmax()
     assert f"“{SOURCE[most]}” {'−' if values[2, most] < 0 else '+'}{abs(values[2, most]):.3f}" in said(page)
     assert "drop in log-probability if hidden" in page.locator("#maps-name").text_content()
+    page.check("#words")
+    page.hover("#rows button:nth-child(3)")
+    summed = np.add.reduceat(values[2], [0, 1, 4, 5])  # the, undone, cat, <eos>
+    most = np.abs(summed).argmax()
+    word = ["the", "undone", "cat", "<eos>"][most]
+    assert f"most from: “{word}” {'−' if summed[most] < 0 else '+'}{abs(summed[most]):.3f}" in said(page)
+    assert said(page, "maps-name").endswith("summed over the tokens of words")
+    assert said(page, "columns-name") == "input tokens, each hidden in turn"
+
+
+@in_browser
+def test_each_view_keeps_its_layer_and_head(show: Callable[..., Any]) -> None:
+    page = show(RECORD, evidence=EVIDENCE)
+
+    def chosen() -> tuple[str, str]:
+        return page.input_value("#layer"), page.input_value("#head")
+
+    assert chosen() == ("1", "mean")
+    choose(page, block="3")
+    choose(page, block="0")
+    assert chosen() == ("1", "mean")
+    choose(page, layer="0", head="2")
+    choose(page, block="4")
+    choose(page, block="1")
+    assert chosen() == ("0", "2")  # the one last looked at, where nothing was chosen yet
+    choose(page, layer="all", head="max")
+    choose(page, block="0")
+    assert chosen() == ("0", "2")
+    choose(page, block="1")
+    assert chosen() == ("all", "max")
+
+
+@in_browser
+def test_value_norms_are_in_the_caption(show: Callable[..., Any]) -> None:
+    page = show(RECORD)
+    page.check("#norm")
+    page.wait_for_selector("#maps[aria-busy=false]")
+    assert said(page, "maps-name") == "cross: output looks at input, layer 2, mean of heads, by value norm"
+    choose(page, layer="rollout")
+    assert "norm" not in said(page, "maps-name")
+
+
+@in_browser
+@pytest.mark.parametrize(("rows", "columns"), [(29, 29), (29, 4), (4, 29), (200, 60), (2, 300), (2, 3)])
+def test_the_heatmap_fits(show: Callable[..., Any], rows: int, columns: int) -> None:
+    words = {"text_in": "many words " * 150, "text_out": "viele Worte " * 150}
+    page = show(AttentionRecord(["in"] * columns, ["out"] * rows, {"cross": attention(1, 2, rows, columns)}, **words))
+    whole = "(({ scrollWidth: w, clientWidth: x, scrollHeight: h, clientHeight: y }) => w <= x && h <= y)($('view'))"
+    size = page.evaluate("[cell, line]")
+    assert page.evaluate(whole)
+    assert min(size) >= 1
+    assert size == [34, 34] or max(rows, columns) > 15
+    page.click("#larger")
+    assert max(rows, columns) < 15 or not page.evaluate(whole)
+    page.click("#fit")
+    assert page.evaluate(whole)
+    assert page.evaluate("[cell, line]") == pytest.approx(size)
+    for side in ("in", "out"):  # however long the other is
+        assert page.locator(f"#{side}").bounding_box()["height"] > 40
+        assert page.locator(f"#{side}").bounding_box()["y"] < 250
+    assert page.locator("#limit").is_visible() == (max(rows, columns) > 128)
 
 
 @in_browser

@@ -50,10 +50,10 @@ function matrix(block, buffer, head) {
   return wordly() ? grouped(at, block) : at;
 }
 
-// Where a word looks is the mean over its tokens; looks at it are the sum of those at its tokens.
-function grouped(at, { words: { row, column, rows, columns } }) {
+// Where a word looks is the mean over its tokens, looks at it are the sum of those at its tokens; evidence adds up on both sides.
+function grouped(at, { scale, words: { row, column, rows, columns } }) {
   const sums = new Float32Array(rows.length * columns.length), sizes = new Float32Array(rows.length);
-  for (const word of row) sizes[word]++;
+  for (const word of row) sizes[word] = scale ? 1 : sizes[word] + 1;
   row.forEach((word, r) => {
     for (let c = 0; c < column.length; c++) sums[word * columns.length + column[c]] += at[r * column.length + c] / sizes[word];
   });
@@ -64,9 +64,9 @@ function grouped(at, { words: { row, column, rows, columns } }) {
 for (const b of data.blocks) b.words = wordsOf(b);
 
 // The words of a block's rows and columns, and of each token the number of its word; null where tokens are words.
-function wordsOf({ name, scale, rows, columns }) {
+function wordsOf({ name, rows, columns }) {
   const [source, target] = data.words;
-  if (!source || !target || scale) return null;
+  if (!source || !target) return null;
   const [row, looked] = name === "encoder" ? [source, source] : [target, source];
   const read = [0, ...target[1].slice(0, -1).map((word) => word + 1)];
   const column = name === "decoder" ? [["<bos>", ...target[0]].slice(0, read.at(-1) + 1), read] : looked;
@@ -77,11 +77,10 @@ function wordsOf({ name, scale, rows, columns }) {
 
 let block, names, shown, turn = 0; // names: of the rows and columns; shown: { at, rows, columns, top }
 let show = () => {}; // draws once more what is chosen
-let picked = { r: -1, c: -1 };
+let picked = { r: -1, c: -1 }, chosen = {}; // chosen: layer and head where attention was last shown; each block keeps its own
 const wordly = () => $("words").checked && Boolean(block.words);
 
-function options(select, pairs, first) {
-  const before = select.value;
+function options(select, pairs, first, before) {
   select.replaceChildren(...pairs.map(([value, text]) => new Option(text, value)));
   select.value = pairs.some(([value]) => String(value) === before) ? before : String(first);
   select.parentElement.hidden = pairs.length < 2;
@@ -92,8 +91,9 @@ function choose() {
   const [layers, heads] = block.shape, one = (n) => range(n).map((i) => [i, i + 1]);
   const whole = [...(layers > 1 ? [["all", "all"]] : []), ...(block.rollout ? [["rollout", "rollout"]] : [])];
   const ways = [["mean", "mean of all"], ["max", "strongest of all"], ["grid", "all, side by side"]];
-  options($("layer"), [...one(layers), ...whole], layers - 1);
-  options($("head"), heads > 1 || layers > 1 ? [...ways, ...one(heads)] : one(1), heads > 1 || layers > 1 ? "mean" : 0);
+  const before = block.chosen ?? chosen, several = heads > 1 || layers > 1;
+  options($("layer"), [...one(layers), ...whole], layers - 1, before.layer);
+  options($("head"), several ? [...ways, ...one(heads)] : one(1), several ? "mean" : 0, before.head);
   $("norm").parentElement.hidden = !block.norms;
   $("words").parentElement.hidden = !block.words;
   names = wordly() ? block.words : block;
@@ -120,6 +120,7 @@ function measured(at) {
 async function redraw() {
   const mine = ++turn, layer = $("layer").value, head = $("head").value, seen = [];
   const rolled = layer === "rollout", grid = head === "grid" && !rolled;
+  if (!block.scale) chosen = block.chosen = { layer, head };
   $("head").disabled = $("norm").disabled = rolled;
   $("maps").setAttribute("aria-busy", "true");
   let all = null, count = 0;
@@ -140,7 +141,7 @@ async function redraw() {
   legend(layer, head, top);
   $("view").hidden = $("zoom").hidden = $("keys").hidden = grid;
   $("grid").hidden = !grid;
-  show = grid ? () => panels(seen, top, layer === "all") : () => { lay(); paint(); };
+  show = grid ? () => { panels(seen, top, layer === "all"); paint(); } : () => { lay(); paint(); };
   show();
   pick(picked.r, picked.c);
   $("maps").setAttribute("aria-busy", "false");
@@ -155,7 +156,8 @@ function added(sum, at, largest, copy) {
 function legend(layer, head, top) {
   const at = layer === "rollout" ? "rollout through all layers" : layer === "all" ? "all layers" : `layer ${Number(layer) + 1}`;
   const of = { mean: "mean of heads", max: "strongest of heads", grid: "all heads" }[head] ?? `head ${Number(head) + 1}`;
-  const name = [block.label, ...(block.scale ? [] : layer === "rollout" ? [at] : [at, of])].join(", ");
+  const norm = $("norm").checked && block.norms ? ["by value norm"] : [], sums = wordly() ? ["summed over the tokens of words"] : [];
+  const name = [block.label, ...(block.scale ? sums : layer === "rollout" ? [at] : [at, of, ...norm])].join(", ");
   $("maps-name").textContent = name;
   $("view").setAttribute("aria-label", name);
   $("low").textContent = block.scale ? signed(-top) : "0";
@@ -166,9 +168,9 @@ function legend(layer, head, top) {
 
 // --- ribbons of tokens ---
 function ribbon(side, name) {
+  $(`${side}-name`).textContent = name;
   if ($(side).names === names[side]) return;
   Object.assign($(side), { names: names[side], tops: null, high: null });
-  $(`${side}-name`).textContent = name;
   $(side).replaceChildren(...names[side].map((token, i) => make("button", { type: "button", textContent: token, tabIndex: i ? -1 : 0 })));
 }
 
@@ -291,13 +293,14 @@ function widest(tokens, room) {
 }
 
 function lay() { // sizes, then the picture
-  const room = $("view").clientWidth;
-  left = widest(names.rows, room * 0.34);
+  const view = $("view"), most = parseFloat(getComputedStyle(view).maxHeight) || 900; // paper: one page
+  left = widest(names.rows, view.clientWidth * 0.34);
   above = widest(names.columns, 150);
-  fit = Math.min(34, (room - left - 4) / shown.columns, Math.max(12, (room - left - 4) / shown.rows));
-  cell = Math.max(0.1, fit * zoom); // a window may have no width for a moment
-  line = Math.max(cell, Math.min(48, zoom * Math.min(24, 420 / shown.rows))); // a few rows are not thin, however many columns
-  $("larger").disabled = cell > 47;
+  const room = [(view.clientWidth - left - 4) / shown.columns, (most - above - 4) / shown.rows]; // for each cell
+  const sizes = room.map((own, i) => Math.max(1, Math.min(34, own, Math.max(24, room[1 - i])))); // square, but few rows are not thin
+  fit = Math.min(...sizes);
+  [cell, line] = sizes.map((size) => Math.min(48, size * zoom));
+  $("larger").disabled = Math.min(cell, line) > 47;
   $("smaller").disabled = zoom <= 1;
   $("sheet").style.width = `${left + cell * shown.columns + 2}px`;
   $("sheet").style.height = `${above + line * shown.rows + 2}px`;
@@ -307,7 +310,8 @@ function lay() { // sizes, then the picture
 }
 
 function paint() {
-  if (!picture || $("view").hidden) return;
+  if ($("view").hidden) return margins();
+  if (!picture) return;
   const view = $("view"), canvas = $("map"), pen = canvas.getContext("2d"), sharp = devicePixelRatio || 1;
   const width = Math.min(view.clientWidth, $("sheet").offsetWidth), height = Math.min(view.clientHeight, $("sheet").offsetHeight);
   canvas.width = Math.round(width * sharp);
@@ -331,14 +335,16 @@ function paint() {
   if (c >= 0) pen.strokeRect(x0 + c * cell - 0.5, y0 - 0.5, cell + 1, line * shown.rows + 1);
   pen.restore();
   labels(pen, names.rows, r, line, y0, above, height, (token, at) => pen.fillText(token, left - 6, at, left - 8), "right");
-  labels(pen, names.columns, c, cell, x0, left, width, (token, at) => {
-    pen.save();
-    pen.translate(at, above - 6);
-    pen.rotate(-Math.PI / 2);
-    pen.fillText(token, 0, 0, above - 8);
-    pen.restore();
-  }, "left");
+  labels(pen, names.columns, c, cell, x0, left, width, upwards(pen, above), "left");
 }
+
+const upwards = (pen, high) => (token, at) => {
+  pen.save();
+  pen.translate(at, high - 6);
+  pen.rotate(-Math.PI / 2);
+  pen.fillText(token, 0, 0, high - 8);
+  pen.restore();
+};
 
 function labels(pen, tokens, marked, size, start, from, to, write, align) {
   const every = Math.ceil((LABEL + 2) / size), where = (i) => start + (i + 0.5) * size; // long inputs: every second, third … name
@@ -393,8 +399,9 @@ function keys(event) {
 // --- side by side ---
 function panels(seen, top, layered) {
   const across = layered ? block.shape[1] : Math.min(4, block.shape[1]), room = $("maps").clientWidth / across, long = room > 130;
-  $("grid").style.gridTemplateColumns = `repeat(${across}, minmax(3rem, ${Math.max(8, shown.columns)}rem))`;
-  $("grid").replaceChildren(...seen.map(({ layer, head, map }) => {
+  const strip = (side) => make("canvas", { className: `names ${side}`, width: 0, height: 0 });
+  $("grid").style.gridTemplateColumns = `auto repeat(${across}, minmax(3rem, ${Math.max(8, shown.columns)}rem))`;
+  $("grid").replaceChildren(make("i"), ...range(across).map(() => strip("over")), ...seen.flatMap(({ layer, head, map }, i) => {
     const canvas = image(map, top, Math.max(1, Math.round(Math.max(map.columns, map.rows) / (room * (devicePixelRatio || 1)))));
     const name = [...(layered ? [`layer ${Number(layer) + 1}`] : []), `head ${head + 1}`].join(" · ");
     const panel = make("button", { type: "button", title: "choose it" }, canvas, long ? name : name.replace(/[a-z]+ /g, ""));
@@ -403,8 +410,23 @@ function panels(seen, top, layered) {
     canvas.onpointermove = (event) => pick(
       Math.max(0, Math.min(map.rows - 1, Math.floor(event.offsetY / canvas.clientHeight * map.rows))),
       Math.max(0, Math.min(map.columns - 1, Math.floor(event.offsetX / canvas.clientWidth * map.columns))), map);
-    return panel;
+    return i % across ? [panel] : [strip("beside"), panel];
   }));
+}
+
+// The tokens over the first row of panels, and beside the first panel of each.
+function margins() {
+  const sharp = devicePixelRatio || 1, wide = widest(names.rows, $("maps").clientWidth * 0.15), high = widest(names.columns, 90);
+  for (const canvas of $("grid").querySelectorAll(".beside")) canvas.style.width = `${wide}px`;
+  const panel = $("grid").querySelector("button canvas"), [width, height] = [panel.clientWidth, panel.clientHeight];
+  for (const canvas of $("grid").querySelectorAll(".names")) {
+    const over = canvas.className.endsWith("over"), [x, y] = over ? [width + 16, high] : [wide, height + 16], pen = canvas.getContext("2d");
+    Object.assign(canvas, { width: x * sharp, height: y * sharp });
+    Object.assign(canvas.style, { width: `${x}px`, height: `${y}px` });
+    pen.scale(sharp, sharp);
+    if (over) labels(pen, names.columns, picked.c, width / shown.columns, 8, 0, x, upwards(pen, y), "left");
+    else labels(pen, names.rows, picked.r, height / shown.rows, 8, 0, y, (token, at) => pen.fillText(token, x - 6, at, x - 8), "right");
+  }
 }
 
 // --- the beam, as a tree: steps from left to right, what went on in one row ---
@@ -450,9 +472,12 @@ function tree() {
   const seen = range(nodes.length).filter((i) => nodes[i].fate !== "dropped" || $("dropped").checked);
   seen.sort((a, b) => (nodes[b].fate === "chosen") - (nodes[a].fate === "chosen") || a - b);
   const { row, count } = rowsOf(seen), pen = document.createElement("canvas").getContext("2d"), wide = [], x = [4], HIGH = 36, PITCH = 46;
-  pen.font = "600 13px system-ui, sans-serif";
+  const long = (text, size) => { pen.font = `600 ${size}px system-ui, "DejaVu Sans", sans-serif`; return pen.measureText(text).width + 16; };
   const label = ({ token, fate }) => `${{ chosen: "✓ ", ended: "■ " }[fate] ?? ""}${token}`;
-  for (const i of seen) wide[nodes[i].step] = Math.max(wide[nodes[i].step] ?? 44, pen.measureText(label(nodes[i])).width + 16);
+  for (const i of seen) {
+    const { step, p } = nodes[i];
+    wide[step] = Math.max(wide[step] ?? 44, long(label(nodes[i]), 13), long(percent(p), 10.5));
+  }
   wide.forEach((w, step) => { x[step + 1] = x[step] + w + 30; });
   const y = (i) => 4 + row.get(i) * PITCH, edges = [], boxes = [];
   for (const i of seen) {
@@ -502,6 +527,7 @@ const recolour = () => { ramps(); show(); }; // at once: a printer does not wait
 document.querySelector(".texts").hidden = !data.in && !data.out;
 for (const id of ["in", "out", "exact"]) $(id).textContent = data[id];
 $("notes").replaceChildren(...data.notes.map((note) => make("li", {}, note)));
+$("limit").hidden = data.blocks.some((b) => b.scale) || !data.blocks.some((b) => b.name === "cross" && Math.max(...b.shape.slice(2)) > 128);
 $("others").hidden = !data.alternatives.length;
 $("alternatives").replaceChildren(...data.alternatives.map(([text, score]) =>
   make("li", {}, make("bdi", {}, text), make("span", {}, ` ${signed(score, "")}`))));
