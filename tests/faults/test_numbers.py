@@ -120,7 +120,7 @@ def poison(monkeypatch):
         return total * math.nan if kind == "loss" else total
 
     monkeypatch.setattr(Trainer, "_gradient", gradient)
-    monkeypatch.setattr("regard.fitting._finish", lambda run, device: None)
+    monkeypatch.setattr("regard.fitting._finish", lambda run, device, parts: None)
 
     def ask(where):
         asked[:] = [where]
