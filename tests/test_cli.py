@@ -166,6 +166,16 @@ def test_nbest(run):
         assert len({text for _, text in group}) == 3
 
 
+def test_how_to_draw_needs_drawing(run, refused):
+    for words in (("--temperature", "2"), ("--top-k", "3"), ("--top-p", "0.5"), ("--seed", "1")):
+        assert "add --sample, or --risk" in refused("translate", str(run.path), "1+1", *words)
+    assert call("translate", run.path, "1+1", "--risk", "3", "--seed", "1")
+
+
+def test_the_name_of_a_page_is_looked_at_first(run, refused):
+    assert "must end in .html" in refused("translate", str(run.path), "1+1", "--attention", "page.png")
+
+
 def test_sample_repeats_with_its_seed(run):
     texts = ["12+34", "5-5", "77+88"]
     draws = [call("translate", run.path, "--sample", "--seed", seed, *texts) for seed in (1, 1, 2)]

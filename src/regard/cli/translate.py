@@ -45,8 +45,9 @@ def translate(
 ) -> None:
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
     refuse_options(text or [], translate)
-    from regard.translator import Sampling
-
+    if attention is not None and attention.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--attention {attention}: a page's name must end in .html")
+    sampling = _sampling(sample, temperature, top_k, top_p, seed, risk)
     chosen = _search_settings(settings)
     if wait is not None:
         asked = input, output, beam, sample, risk, prefix, must, forbid, ensemble, as_json, attention, coverage, nbest > 1
@@ -62,7 +63,6 @@ def translate(
             rows = ((one.token, f"{one.probability:.2%}", one.text) for one in translator.options(result, at, max(nbest, 5)))
             table([f"token {at}", "probability", "the answer then"], rows)
         return
-    sampling = Sampling(temperature, top_k, top_p, seed, risk) if sample or risk else None
     wishes = {"n_best": nbest, "prefix": prefix, "must": must or [], "forbid": forbid or [], "sampling": sampling}
     results = _answers(translator, [list(map(os.fsencode, text))] if text else _bursts(input), wishes, coverage)
     first, warned = list(islice(results, 1)), 0  # a mistake shows before anything is written
@@ -112,6 +112,16 @@ def _answers(
             if coverage and result.overlooked:
                 result.warnings.append(f"hardly looked at (attention under {HARDLY}): {' '.join(result.overlooked[:5])}")
             yield result, place == len(burst)
+
+
+def _sampling(sample: bool, *drawn: Any) -> Any:
+    """How to draw; None: not at all, and then nobody may say how."""
+    from regard.translator import Sampling
+
+    made = Sampling(*drawn)
+    if not sample and not made.risk and made != Sampling():
+        raise UserError("--temperature, --top-k, --top-p and --seed tell how to draw: add --sample, or --risk")
+    return made if sample or made.risk else None
 
 
 def _search_settings(words: list[str] | None) -> dict[str, Any]:
