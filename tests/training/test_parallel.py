@@ -183,8 +183,9 @@ def test_rates_of_the_log_are_everyones(runs, name):
     one, two = ([r for r in run.records() if r["kind"] == "train"] for run in runs(name))
     assert len(one) == 3
     for a, b in zip(one, two, strict=True):
+        rounding = 0.1 / min(a["examples_per_second"], b["examples_per_second"])  # the log has one decimal, which counts if slow
         assert a["tokens_per_second"] / a["examples_per_second"] == pytest.approx(
-            b["tokens_per_second"] / b["examples_per_second"], rel=5e-3
+            b["tokens_per_second"] / b["examples_per_second"], rel=5e-3 + rounding
         )
 
 
