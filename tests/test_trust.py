@@ -381,3 +381,7 @@ def test_a_model_without_attention_has_no_coverage(trained):
     assert result.coverage is None
     assert result.overlooked == []
     assert isinstance(regard.load(run).model, Seq2Seq)
+
+
+def test_a_long_unknown_word_is_named_briefly(trained):
+    assert "not in the vocabulary: " + "x" * 23 + "…" in regard.load(trained("words"))("a " + "x" * 10_000).warnings

@@ -243,7 +243,8 @@ class Translator:
         if not best.finished:
             warnings.append(f"stopped at the length limit of {len(best.tokens)} tokens (search.limit_ratio, search.limit_extra)")
         if unknown := [p.text for p in self.source.pieces(text) if p.id == UNK]:
-            warnings.append(f"not in the vocabulary: {' '.join(unknown[:5])}")
+            named = [word if len(word) <= 24 else f"{word[:23]}…" for word in unknown[:5]]
+            warnings.append(f"not in the vocabulary: {' '.join(named)}{' …' if len(unknown) > 5 else ''}")
         strange = set(normalise(text)).difference(self.characters, *unknown) if self.characters else set()
         if strange and self.source.kind != "words":  # whose white space is no token
             names = [c if c.isprintable() and c != " " else f"U+{ord(c):04X}" for c in sorted(strange)[:5]]
