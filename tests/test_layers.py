@@ -1,4 +1,4 @@
-"""The house rules: imports go down only, some rooms have no torch, nothing unpickles, nothing grows too large."""
+"""The house rules: imports go down only, some rooms have no torch, nothing unpickles."""
 
 import ast
 import subprocess
@@ -124,15 +124,3 @@ def test_the_walk_sees_offences():
 
 def test_no_room_for_oddments():
     assert [name_of(p) for p in FILES if p.stem in ("utils", "util", "helpers", "common", "misc")] == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_small_files_and_functions(path):
-    lines = path.read_text(encoding="utf-8").count("\n")
-    assert lines <= 400, f"{lines} lines"
-    functions = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    assert {f.name: f.end_lineno - f.lineno + 1 for f in functions if f.end_lineno - f.lineno + 1 > 60} == {}
-
-
-def test_small_in_all():
-    assert sum(path.read_text(encoding="utf-8").count("\n") for path in FILES) < 11_000  # docs/decisions/0012
