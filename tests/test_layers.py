@@ -25,7 +25,7 @@ FLOORS = [
     {"translator"},
     {"result"},
     {"trust"},
-    {"choosing", "online", "evidence"},
+    {"choosing", "online", "evidence", "placed"},
     {"training", "search", "scoring", "pictures", "flow"},
     {"run"},
     {"storage"},

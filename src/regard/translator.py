@@ -1,10 +1,10 @@
 """Text -> text: the thing a user loads."""
 
 import sys
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,17 @@ from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders, ensemble
-from regard.models.fixed import fits, reserve
 from regard.nn import watch
-from regard.nn.kernels import cpu_has_bf16
+from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.nn.layers import read_only
 from regard.online import Online
+from regard.placed import WORTH, Placed
 from regard.record import AttentionRecord, Node, block_of
 from regard.result import Alternative, Option, Result, joined
 from regard.run import Parts, Run
-from regard.search import Beam, Captured, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Traced, decode
+from regard.search import Beam, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Traced
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, FIRST, PAD, SPECIALS, UNK, normalise
+from regard.text.vocabulary import BOS, EOS, FIRST, SPECIALS, UNK, normalise
 from regard.trust import cut, free
 
 
@@ -46,35 +46,114 @@ class Sampling:
     """Draw so many, and give the one that agrees best with the others (minimum Bayes risk). 0: give what was drawn."""
 
 
+WINDOW = {"cpu": 1024, "gpu": 8192}
+"""Texts that are read, sorted by length and decoded together: a GPU wants more of them side by side."""
+
+
 class Translator:
     """A model with its tokenizers and search settings. Call it with a text, or a list of texts."""
 
     def __init__(
-        self, model: Seq2Seq, source: Tokenizer, target: Tokenizer, search: SearchConfig | None = None, *, seen: int = 0,
-        characters: str = "", packs: bool = True,
-    ) -> None:  # fmt: skip
-        self.model, self.source, self.target = model.eval(), source, target
+        self,
+        model: Seq2Seq,
+        source: Tokenizer,
+        target: Tokenizer,
+        search: SearchConfig | None = None,
+        *,
+        seen: int = 0,
+        characters: str = "",
+        packs: bool = True,
+        auto: bool = False,
+    ) -> None:
+        self.source = source
+        self.target = target
         self.search = search or SearchConfig()
         self.seen = seen
-        """Longest source in training, in tokens; beyond it a text is split, or a warning given. 0: not known."""
-        self.characters, self.packs = frozenset(characters), packs
-        """All that stood in a source in training (none: not known), and whether several sentences stood in one."""
+        """Longest source in training, in tokens; a longer text is split, or a warning given. 0: not known."""
+        self.characters = frozenset(characters)
+        """All that stood in a source in training. Empty: not known."""
+        self.packs = packs
+        """Whether several sentences stood in one source in training."""
         self.most = max(self.search.batch_tokens, seen) if self.search.split and seen else sys.maxsize
         """Tokens of a source, beyond which it is not answered."""
         self.suppress = torch.arange(target.size) < FIRST
         self.suppress[[EOS]] = False
-        self._captured: dict[tuple[str, int], Captured] = {}
+        self.auto = auto
+        """Whether a GPU takes over, if there is one, as soon as there is enough to translate."""
+        self._work = 0.0  # source tokens × parameters, asked for so far
+        self._placed = Placed(model, self.suppress)
+
+    @property
+    def model(self) -> Seq2Seq:
+        return self._placed.model
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return self._placed.device
+
+    def to(self, device: str | torch.device) -> "Translator":
+        """Go on elsewhere: `cpu`, `cuda`, `cuda:1`, `mps`; the GPU no longer takes over by itself."""
+        self.auto = False
+        target = pick_device(str(device), "device")
+        if target != self.device:
+            self._placed = self._placed.moved(target, self._kind)
+        return self
+
+    @property
+    def _kind(self) -> torch.dtype:
+        return torch.bfloat16 if self.search.precision == "bf16" else torch.float32
+
+    def expect(self, tokens: float) -> None:
+        """So many source tokens are about to come. With device="auto": is that enough for a GPU to take over?"""
+        if not self.auto or self.device.type != "cpu":
+            return
+
+        parameters = sum(weight.numel() for weight in self.model.parameters())
+        self._work += tokens * parameters
+        if self._work < WORTH:
+            return
+
+        gpu = pick_device("auto", "device")
+        self.auto = gpu.type != "cpu"
+        if not self.auto:
+            return
+        try:
+            self._placed = self._placed.moved(gpu, self._kind)
+        except RuntimeError as error:  # out of memory, or a driver that refuses
+            self._stay(error)
+
+    def _stay(self, error: RuntimeError) -> None:
+        """The GPU cannot be used: say so, and go on on the CPU."""
+        self.auto = False
+        reason = str(error).strip().splitlines()[0]
+        if isinstance(error, torch.OutOfMemoryError):
+            free, total = torch.cuda.mem_get_info()
+            reason = f"{free / 2**20:,.0f} of its {total / 2**20:,.0f} MiB are free"
+        advice = "device=cpu says that this is wanted"
+        warnings.warn(f"the GPU has no room ({reason}); going on on the CPU ({advice})", stacklevel=3)
+        if self.device.type != "cpu":
+            self._placed = self._placed.moved(torch.device("cpu"), self._kind)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without graphs and locks, the weights on the CPU: another process can have it."""
+        state = {**self.__dict__, "_placed": None}
+        on_cpu = self._placed
+        if self.device.type != "cpu":
+            on_cpu = on_cpu.moved(torch.device("cpu"), self._kind)
+        return {**state, "model": on_cpu.model, "device": str(self.device)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        model, device = state.pop("model"), state.pop("device")
+        self.__dict__.update(state)
+        self._placed = Placed(model, self.suppress)
+        if device != "cpu":
+            self.auto = True  # back to a GPU, if there is one here
 
     def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
         """One answer for a text, a list for several; `wishes` as for `translate`."""
         results = list(self.translate([text] if isinstance(text, str) else list(text), **wishes))
         return results[0] if isinstance(text, str) else results
 
-    @torch.inference_mode()
     def translate(
         self,
         texts: Iterable[str],
@@ -84,12 +163,13 @@ class Translator:
         must: str | Sequence[str] = (),
         forbid: str | Sequence[str] = (),
         sampling: Sampling | None = None,
-        window: int = 1024,
+        window: int = 0,
     ) -> Iterator[Result]:
-        """Answers in the order of the texts, in constant memory: `window` texts at a time are read, sorted and decoded.
+        """Answers in the order of the texts, in constant memory.
 
         prefix: how each answer begins. must, forbid: words and phrases that each holds, or does not. A text longer than any in
-        training is split at sentence ends (search.split), but not if it has a prefix or must hold something.
+        training is split at sentence ends (search.split), but not if it has a prefix or must hold something. window: how many
+        texts are read, sorted by length and decoded together. 0: 1,024 on a CPU, 8,192 on a GPU.
         """
         stream = iter(texts)
         if sampling and (must or forbid):
@@ -98,12 +178,20 @@ class Translator:
         forced = self.target.encode(prefix) if prefix else []
         if UNK in forced:
             raise UserError(f"no answer can begin with {prefix!r}: it is not in the target's vocabulary")
-        while chunk := list(islice(stream, window)):
-            rows = [self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, self.source.encode_batch(chunk))]
-            results = self._answers([part for row in rows for part, _ in row], n_best, forced, search, sampling)
+
+        while chunk := list(islice(stream, window or WINDOW["cpu" if self.device.type == "cpu" else "gpu"])):
+            encoded = self.source.encode_batch(chunk)
+            self.expect(sum(map(len, encoded)))
+
+            rows = [self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, encoded)]
+            parts, part_ids = _flattened(rows, encoded, self.source)
+            results = self._answers(parts, part_ids, n_best, forced, search, sampling)
+
             for text, row in zip(chunk, rows):
-                found = list(islice(results, len(row)))
-                yield found[0] if len(row) == 1 else joined(text, found, [gap for _, gap in row])
+                if len(row) == 1:
+                    yield next(results)
+                else:
+                    yield joined(text, list(islice(results, len(row))), [gap for _, gap in row])
 
     def _cut(self, text: str, length: int, whole: bool) -> list[tuple[str, str]]:
         """The text whole, or in parts with the gaps behind them where it is longer than anything in training."""
@@ -113,24 +201,37 @@ class Translator:
         return parts if len(parts) > 1 else [(text, "")]
 
     def _answers(
-        self, texts: list[str], n: int, forced: list[int], search: Search, sampling: Sampling | None
+        self,
+        texts: list[str],
+        encoded: list[list[int]],
+        n: int,
+        forced: list[int],
+        search: Search,
+        sampling: Sampling | None,
     ) -> Iterator[Result]:
-        jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(self.source.encode_batch(texts))]
-        for text, job in zip(texts, jobs):
-            job.seed = zlib.crc32(f"{sampling.seed if sampling else 0} {text}".encode(errors="replace"))  # in any company
+        jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(encoded)]
+        if sampling:
+            for text, job in zip(texts, jobs):  # the same draw in any company
+                job.seed = zlib.crc32(f"{sampling.seed} {text}".encode(errors="replace"))
+
         self._run(jobs, search)
         if isinstance(search, Lexical) and search.words.must:
             self._try_again(jobs, search)
         for text, job in zip(texts, jobs):
             job.found = self._ranked(text, job.found, sampling)
-        may = not self.search.no_repeat and type(search) in (Greedy, Beam)  # else it would not be what was drawn, or demanded
+
+        # Otherwise it would not be what was drawn, or demanded.
+        may = not self.search.no_repeat and type(search) in (Greedy, Beam)
         notes = free(jobs, lambda some, size: self._run(some, search, size), self.target.decode, may)
+
         for text, job in zip(texts, jobs):
             note, no_repeat = notes.get(job, ("", 0))
             found = self._ranked(text, job.found, None) if no_repeat else job.found
-            result = self._result(text, list(job.source), found[:n])
-            demanded = unmet(search.words, result.text) if isinstance(search, Lexical) and job.found else []
-            yield replace(result, warnings=[*result.warnings, *filter(None, [note]), *demanded], no_repeat=no_repeat)
+            more = [note] if note else []
+            result = self._result(text, job.source, found[:n], more, no_repeat)
+            if isinstance(search, Lexical) and job.found:
+                result.warnings.extend(unmet(search.words, result.text))
+            yield result
 
     def _try_again(self, jobs: Sequence[Job], search: Lexical) -> None:
         """Where something demanded is missing: what must come first. The better of both answers stays."""
@@ -146,15 +247,32 @@ class Translator:
     def _run(self, jobs: Sequence[Job], search: Search, no_repeat: int = 0) -> None:
         """Fill what each has found; an empty source gets none, nor one that memory may not hold."""
         c = self.search
-        demanded = sum(len(phrase.later) for phrase in search.words.must) if isinstance(search, Lexical) else 0
+        demanded = 0
+        if isinstance(search, Lexical):
+            demanded = sum(len(phrase.later) for phrase in search.words.must)
         for job in jobs:
-            job.limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + demanded
-            job.limit = max(job.limit, len(job.prefix) + 1)
-            job.age, job.led, job.ended, job.found = 0, False, [], []
-        rules = Rules(Constraints(no_repeat=no_repeat or c.no_repeat), c.minimum, self.suppress, self.device)
-        waiting = sorted((job for job in jobs if 1 < len(job.source) <= self.most), key=lambda job: -len(job.source))
-        for _ in self._decode(waiting, search, rules):
-            pass
+            limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + demanded
+            job.limit = max(limit, len(job.prefix) + 1)
+            job.restart()
+
+        waiting = [job for job in jobs if 1 < len(job.source) <= self.most]
+        waiting.sort(key=lambda job: -len(job.source))
+        placed = self._placed
+        try:
+            placed.decode(waiting, search, self._rules(placed.device, no_repeat), c.batch_tokens)
+        except torch.OutOfMemoryError as error:
+            if not self.auto:
+                advice = "lower search.batch_tokens or the beam's width, or use device=cpu"
+                raise UserError(f"{placed.device} has no room for this search: {advice}") from error
+
+            placed.release()
+            self._stay(error)
+            placed = self._placed
+            placed.decode(waiting, search, self._rules(placed.device, no_repeat), c.batch_tokens)
+
+    def _rules(self, device: torch.device, no_repeat: int = 0) -> Rules:
+        demands = Constraints(no_repeat=no_repeat or self.search.no_repeat)
+        return Rules(demands, self.search.minimum, self.suppress, device)
 
     def _ranked(self, text: str, found: list[Hypothesis], sampling: Sampling | None) -> list[Hypothesis]:
         """By other than the model's probability, where that is wanted."""
@@ -197,24 +315,6 @@ class Translator:
         self._run([job], traced, no_repeat)
         return traced.nodes(job.found, self.target.token_texts)
 
-    def _decode(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Iterator[Job]:
-        """By graphs where there is a GPU and nothing is demanded that they do not know."""
-        bare = not rules.demands.no_repeat and not any(job.prefix for job in jobs) and type(search) in (Greedy, Beam)
-        bare = bare and not (self.search.diversity or self.search.coverage)
-        if self.device.type != "cuda" or not bare or not fits(self.model):
-            yield from decode(self.model.step, self._begin, jobs, search, rules, self.search.batch_tokens)
-            return
-        wanted = search if isinstance(search, Beam) else Beam(1)
-        key = repr(wanted), rules.minimum
-        if key not in self._captured:
-            banned = self.suppress.clone()
-            banned[[PAD, BOS]] = True
-            begin = partial(reserve, self.model)
-            self._captured[key] = Captured(begin, self.model.step, wanted, banned.to(self.device), rules.minimum)
-        yield from self._captured[key].decode(jobs, self.search.batch_tokens)
-        lost = [job for job in jobs if not job.found]  # numbers that are none: the ordinary way will say so
-        yield from decode(self.model.step, self._begin, lost, search, rules, self.search.batch_tokens)
-
     def _search(
         self,
         n: int,
@@ -231,29 +331,60 @@ class Translator:
             return Lexical(max(width, 5), n, c.length_penalty, c.patience, words=demands)
         return Greedy() if width == 1 else Beam(width, n, c.length_penalty, c.patience, c.diversity)
 
-    def _begin(self, jobs: Sequence[Job]) -> Any:
-        made = collate([(job.source, [BOS, EOS]) for job in jobs])
-        return self.model.decoder.start(self.model.encoder(made.source.to(self.device), made.source_lengths.to(self.device)))
-
-    def _result(self, text: str, ids: list[int], found: list[Hypothesis]) -> Result:
+    def _result(
+        self,
+        text: str,
+        ids: Sequence[int],
+        found: list[Hypothesis],
+        notes: list[str],
+        no_repeat: int,
+    ) -> Result:
         if not found:
-            many = f"not answered: {len(ids):,} tokens without a space (more than search.batch_tokens={self.search.batch_tokens})"
-            return Result(text, "", [], 0.0, [], [], [many] if len(ids) > self.most else [], translator=self)
-        best, warnings = found[0], []
+            warnings = []
+            if len(ids) > self.most:
+                limit = f"more than search.batch_tokens={self.search.batch_tokens}"
+                warnings = [f"not answered: {len(ids):,} tokens without a space ({limit})"]
+            return Result(text, "", [], 0.0, [], [], [*warnings, *notes], translator=self)
+
+        best = found[0]
+        answer, *others = [Alternative(self.target.decode(one.tokens), one.score) for one in found]
+        return Result(
+            source=text,
+            text=answer.text,
+            tokens=self.target.token_texts(best.tokens),
+            score=best.score,
+            logprobs=best.logprobs,
+            alternatives=others,
+            warnings=[*self._doubts(text, ids, best), *notes],
+            ids=best.tokens,
+            translator=self,
+            no_repeat=no_repeat,
+        )
+
+    def _doubts(self, text: str, ids: Sequence[int], best: Hypothesis) -> list[str]:
+        """What speaks against an answer."""
+        doubts: list[str] = []
         if not best.finished:
-            warnings.append(f"stopped at the length limit of {len(best.tokens)} tokens (search.limit_ratio, search.limit_extra)")
-        if unknown := [p.text for p in self.source.pieces(text) if p.id == UNK]:
+            settings = "search.limit_ratio, search.limit_extra"
+            doubts.append(f"stopped at the length limit of {len(best.tokens)} tokens ({settings})")
+
+        unknown: list[str] = []
+        if UNK in ids:
+            unknown = [piece.text for piece in self.source.pieces(text) if piece.id == UNK]
             named = [word if len(word) <= 24 else f"{word[:23]}…" for word in unknown[:5]]
-            warnings.append(f"not in the vocabulary: {' '.join(named)}{' …' if len(unknown) > 5 else ''}")
-        strange = set(normalise(text)).difference(self.characters, *unknown) if self.characters else set()
-        if strange and self.source.kind != "words":  # whose white space is no token
-            names = [c if c.isprintable() and c != " " else f"U+{ord(c):04X}" for c in sorted(strange)[:5]]
-            warnings.append(f"never seen in training: {' '.join(names)}")
+            more = " …" if len(unknown) > 5 else ""
+            doubts.append(f"not in the vocabulary: {' '.join(named)}{more}")
+
+        if self.characters and self.source.kind != "words":  # whose white space is no token
+            strange = set(normalise(text)).difference(self.characters, *unknown)
+            if strange:
+                names = [c if c.isprintable() and c != " " else f"U+{ord(c):04X}" for c in sorted(strange)[:5]]
+                doubts.append(f"never seen in training: {' '.join(names)}")
+
         if self.seen and len(ids) > self.seen:
-            warnings.append(f"longer than anything in training ({len(ids)} tokens, {self.seen} seen)")
-        answer, *others = [Alternative(self.target.decode(h.tokens), h.score) for h in found]
-        tokens = self.target.token_texts(best.tokens)
-        return Result(text, answer.text, tokens, best.score, best.logprobs, others, warnings, best.tokens, self)
+            doubts.append(f"longer than anything in training ({len(ids)} tokens, {self.seen} seen)")
+
+        return doubts
 
     @torch.inference_mode()
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
@@ -288,8 +419,23 @@ class Translator:
 
     def online(self, wait: float = 3) -> Online:
         """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
-        rules = Rules(Constraints(no_repeat=self.search.no_repeat), self.search.minimum, self.suppress, self.device)
-        return Online(self.model, self.source, self.target, self.search, rules, wait)
+        return Online(self.model, self.source, self.target, self.search, self._rules(self.device), wait)
+
+
+def _flattened(
+    rows: list[list[tuple[str, str]]], encoded: list[list[int]], tokenizer: Tokenizer
+) -> tuple[list[str], list[list[int]]]:
+    """The parts of all texts, one after the other, and their ids; what was not cut is not encoded again."""
+    parts: list[str] = []
+    part_ids: list[list[int]] = []
+    for row, ids in zip(rows, encoded):
+        parts += [part for part, _ in row]
+        if len(row) == 1:
+            part_ids.append(ids)
+        else:
+            part_ids += tokenizer.encode_batch([part for part, _ in row])
+
+    return parts, part_ids
 
 
 def load(
@@ -297,13 +443,15 @@ def load(
     *others: str | Path | Run,
     checkpoint: str = "best",
     beam: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     parts: Parts = None,
     **search: Any,
 ) -> Translator:
     """Open a run for translating. others: runs with the same vocabulary, to answer together with it (an ensemble).
 
-    parts: your own classes, where the config says custom:Name. search: settings instead of the run's, such as no_repeat=3.
+    device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. auto begins on the CPU, and a GPU takes over as soon as there is enough to
+    translate: starting it takes seconds, in which a CPU has answered many short texts. parts: your own classes, where the config
+    says custom:Name. search: settings instead of the run's, such as no_repeat=3.
     """
     runs = [one if isinstance(one, Run) else Run.open(one) for one in (run, *others)]
     first = runs[0]
@@ -312,17 +460,30 @@ def load(
             raise UserError(
                 f"{other.path} has another vocabulary than {first.path}: train it with train.start_from, or on the same data"
             )
-    settings = build({"search": {**to_settings(first.config)["search"], **({"width": beam} if beam else {}), **search}}).search
-    models = [one.model(checkpoint, parts).to(device) for one in runs]
+
+    chosen = {**to_settings(first.config)["search"], **search}
+    if beam:
+        chosen["width"] = beam
+    settings = build({"search": chosen}).search
     kind = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    if kind == torch.bfloat16 and device == "cpu" and not cpu_has_bf16():
+    place = pick_device("cpu" if device == "auto" else device, "device")
+    if kind == torch.bfloat16 and place.type == "cpu" and not cpu_has_bf16():
         raise UserError("search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
+
+    models = [one.model(checkpoint, parts) for one in runs]
     for model in models:
-        if device == "cpu":
+        if place.type == "cpu":
             read_only(model, kind)
         else:
-            model.to(kind)
-    whole = models[0] if len(models) == 1 else ensemble(models)
-    seen, characters = first.manifest.get("longest_source", 0), first.manifest.get("characters", "")
-    packs = first.manifest.get("several_sentences", 1.0) >= 0.05
-    return Translator(whole, first.source, first.target, settings, seen=seen, characters=characters, packs=packs)
+            model.to(place, kind)
+
+    return Translator(
+        models[0] if len(models) == 1 else ensemble(models),
+        first.source,
+        first.target,
+        settings,
+        seen=first.manifest.get("longest_source", 0),
+        characters=first.manifest.get("characters", ""),
+        packs=first.manifest.get("several_sentences", 1.0) >= 0.05,
+        auto=device == "auto",
+    )

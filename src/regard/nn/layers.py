@@ -122,6 +122,18 @@ class ReadOnly(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(given, self.packed, self.bias, "none", [], "").to(x.dtype)
 
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "packed": None}  # belongs to this process; made again when it is needed
+
+    def linear(self) -> nn.Linear:
+        """An ordinary Linear with these weights."""
+        outputs, inputs = self.weight.shape
+        layer = nn.Linear(inputs, outputs, bias=self.bias is not None, device="meta")
+        layer.weight = nn.Parameter(self.weight.detach().contiguous(), requires_grad=False)
+        layer.bias = self.bias
+        return layer
+
+
 def _rounded(layer: nn.Linear, kind: torch.dtype) -> nn.Linear:
     """The same layer in float32, its numbers those that `kind` can hold."""
     made = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
@@ -149,3 +161,12 @@ def read_only(model: nn.Module, kind: torch.dtype = torch.float32) -> None:
             setattr(model, name, ReadOnly(layer, kind))
         else:
             read_only(layer, kind)
+
+
+def writable(model: nn.Module) -> None:
+    """Make every ReadOnly of a model an ordinary Linear again, so that it can be moved to another device."""
+    for name, layer in list(model.named_children()):
+        if isinstance(layer, ReadOnly):
+            setattr(model, name, layer.linear())
+        else:
+            writable(layer)

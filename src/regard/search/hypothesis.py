@@ -65,3 +65,10 @@ class Job:
     led: bool = False  # its best candidate has ended, at some step
     ended: list[tuple[int, Hypothesis]] = field(default_factory=list)  # with their slots
     found: list[Hypothesis] = field(default_factory=list)  # when it is done: best first, or in the order drawn
+
+    def restart(self) -> None:
+        """Forget how far it is and what was found."""
+        self.age = 0
+        self.led = False
+        self.ended = []
+        self.found = []

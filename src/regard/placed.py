@@ -1,0 +1,124 @@
+"""A model where it computes: a CPU, or a GPU that repeats its decoding steps as captured graphs."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.data.batches import collate
+from regard.models import Seq2Seq
+from regard.models.fixed import fits, reserve
+from regard.nn.layers import read_only, writable
+from regard.search import Beam, Captured, Greedy, Job, Rules, Search, decode
+from regard.text.vocabulary import BOS, EOS, PAD
+
+WORTH = 1e11
+"""Source tokens × parameters from which moving to a GPU pays for itself: the first answer waits some three seconds there, for
+the driver, the kernels and the graphs, and in three seconds sixteen cores do about as much (one H200, 2026-11-16)."""
+SMALLER = 4
+"""Where a batch does not fit into the GPU's memory, the next try has this part of its tokens."""
+
+
+class Placed:
+    """A model on one device, and all that is kept there for it.
+
+    Several threads may decode on a CPU at once. A captured graph writes into memory of its own, so on a GPU they take turns.
+    """
+
+    def __init__(self, model: Seq2Seq, suppress: Tensor) -> None:
+        self.model = model.eval()
+        self.suppress = suppress
+        self.device = next(model.parameters()).device
+        self._graphs: dict[tuple[str, int], Captured] = {}
+        self._turn = threading.Lock()
+
+    def moved(self, device: torch.device, kind: torch.dtype) -> Placed:
+        """A copy of this model elsewhere; this one stays good for whoever is decoding with it."""
+        model = copy.deepcopy(self.model)
+        writable(model)
+        model = model.to(device, kind)
+        if device.type == "cpu":
+            read_only(model, kind)
+
+        return Placed(model, self.suppress)
+
+    def begin(self, jobs: Sequence[Job]) -> Any:
+        """The decoder's state before the first token of these sentences."""
+        batch = collate([(job.source, [BOS, EOS]) for job in jobs])
+        source = batch.source.to(self.device)  # (B, S)
+        lengths = batch.source_lengths.to(self.device)  # (B,)
+        return self.model.decoder.start(self.model.encoder(source, lengths))
+
+    @torch.inference_mode()
+    def decode(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int) -> None:
+        """Fill what each job has found. room: source tokens side by side; where a GPU cannot hold so many, fewer."""
+        if self.device.type == "cpu":
+            self._by_engine(jobs, search, rules, room)
+            return
+
+        waiting = list(jobs)
+        with self._turn:
+            while True:
+                try:
+                    self._on_gpu(waiting, search, rules, room)
+                    return
+                except torch.OutOfMemoryError:
+                    longest = max(len(job.source) for job in waiting)
+                    if room <= longest:
+                        raise
+
+                waiting = [job for job in waiting if not job.found]
+                room = max(room // SMALLER, longest)
+                self.release()
+
+    def release(self) -> None:
+        """Give back the memory of the captured graphs; those that are needed again are captured again."""
+        self._graphs.clear()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _by_engine(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int) -> None:
+        for job in jobs:
+            job.restart()
+
+        for _ in decode(self.model.step, self.begin, jobs, search, rules, room):
+            pass
+
+    def _on_gpu(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int) -> None:
+        graphs = self._captured(jobs, search, rules)
+        if graphs is not None:
+            for job in jobs:
+                job.restart()
+
+            for _ in graphs.decode(jobs, room):
+                pass
+
+            jobs = [job for job in jobs if not job.found]  # logits that are not finite: the engine says so
+
+        self._by_engine(jobs, search, rules, room)
+
+    def _captured(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Captured | None:
+        """The graphs of this search, if they know all that it asks for."""
+        if self.device.type != "cuda" or type(search) not in (Greedy, Beam) or not fits(self.model):
+            return None
+        if rules.demands.no_repeat or any(job.prefix for job in jobs):
+            return None
+        if isinstance(search, Beam) and search.diversity:
+            return None
+
+        beam = search if isinstance(search, Beam) else Beam(1, length_penalty=search.length_penalty)
+        key = repr(beam), rules.minimum
+        if key not in self._graphs:
+            banned = self.suppress.clone()
+            banned[[PAD, BOS]] = True
+            begin = partial(reserve, self.model)
+            banned = banned.to(self.device)
+            self._graphs[key] = Captured(begin, self.model.step, beam, banned, rules.minimum)
+
+        return self._graphs[key]
