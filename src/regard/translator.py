@@ -201,13 +201,7 @@ class Translator:
         return parts if len(parts) > 1 else [(text, "")]
 
     def _answers(
-        self,
-        texts: list[str],
-        encoded: list[list[int]],
-        n: int,
-        forced: list[int],
-        search: Search,
-        sampling: Sampling | None,
+        self, texts: list[str], encoded: list[list[int]], n: int, forced: list[int], search: Search, sampling: Sampling | None
     ) -> Iterator[Result]:
         jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(encoded)]
         if sampling:
@@ -331,14 +325,7 @@ class Translator:
             return Lexical(max(width, 5), n, c.length_penalty, c.patience, words=demands)
         return Greedy() if width == 1 else Beam(width, n, c.length_penalty, c.patience, c.diversity)
 
-    def _result(
-        self,
-        text: str,
-        ids: Sequence[int],
-        found: list[Hypothesis],
-        notes: list[str],
-        no_repeat: int,
-    ) -> Result:
+    def _result(self, text: str, ids: Sequence[int], found: list[Hypothesis], notes: list[str], no_repeat: int) -> Result:
         if not found:
             warnings = []
             if len(ids) > self.most:

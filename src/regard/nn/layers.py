@@ -121,7 +121,6 @@ class ReadOnly(nn.Module):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), rows)
         return torch.ops.mkldnn._linear_pointwise(given, self.packed, self.bias, "none", [], "").to(x.dtype)
 
-
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "packed": None}  # belongs to this process; made again when it is needed
 
