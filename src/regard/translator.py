@@ -22,7 +22,7 @@ from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders, ensemble
 from regard.models.fixed import fits, reserve
 from regard.nn import watch
-from regard.nn.kernels import cpu_has_bf16
+from regard.nn.devices import cpu_has_bf16
 from regard.nn.layers import read_only
 from regard.online import Online
 from regard.record import AttentionRecord, Node, block_of
