@@ -13,7 +13,7 @@ from regard.config import RNNConfig, SearchConfig, TransformerConfig
 from regard.errors import UserError
 from regard.models import build_model
 from regard.models.ensemble import ensemble
-from regard.nn.kernels import cpu_has_bf16
+from regard.nn.devices import cpu_has_bf16
 from regard.search import Hypothesis
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import EOS

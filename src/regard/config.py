@@ -138,7 +138,7 @@ class TrainConfig:
     spike: float = 6.0  # Leave out a step whose loss or gradient norm is so many sigmas above the last ones. 0: never.
     accumulate: int = 1  # Batches per update.
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU that has it, else fp32
-    device: str = "auto"  # cpu, cuda or auto.
+    device: str = "auto"  # auto (a CUDA GPU if there is one), cpu, cuda, cuda:1 (the second GPU) or mps.
     path: Literal["auto", "plain", "packed", "compiled", "captured"] = "auto"  # how a GPU computes a step; same numbers
     strategy: Literal["ddp", "fsdp"] = "ddp"  # Under torchrun: every process holds the model, or a part of it.
     threads: int = 0  # CPU threads. 0: as many as torch would use; the number is then written here, since results depend on it.

@@ -31,10 +31,11 @@ LIMIT = "Attention shows what a state was mixed from, not what the answer hangs 
 class Reader(Protocol):
     """A `regard.Translator`, or whatever has a model and its tokenizers."""
 
-    model: Seq2Seq
     source: Tokenizer
     target: Tokenizer
 
+    @property
+    def model(self) -> Seq2Seq: ...
     @property
     def device(self) -> torch.device: ...
 

@@ -19,8 +19,8 @@ from regard.data.pairs import Pair
 from regard.data.splits import grouped
 from regard.errors import Failed, Interrupted, UserError
 from regard.models import Seq2Seq
+from regard.nn.devices import on_device, pick_device
 from regard.pictures.curves import curves
-from regard.preparing import pick_device
 from regard.reporter import Reporter
 from regard.run import Parts, Run, get_weights, set_weights
 from regard.scoring import bleu, exact_match
@@ -38,7 +38,8 @@ def fit(
     """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an end before."""
     reporter, world = reporter or Reporter(), world or World(device=pick_device(run.config.train.device))
     torch.set_num_threads(run.config.train.threads)
-    with run.locked() if world.rank == 0 else nullcontext():
+    lock = run.locked() if world.rank == 0 else nullcontext()
+    with on_device(world.device), lock:
         if world.rank == 0:
             run.sweep()
         world.wait()

@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.data.batches import collate
 from regard.models import Seq2Seq
 from regard.models.fixed import fits, reserve
+from regard.nn.devices import on_device
 from regard.nn.layers import read_only, writable
 from regard.search import Beam, Captured, Greedy, Job, Rules, Search, decode
 from regard.text.vocabulary import BOS, EOS, PAD
@@ -63,7 +64,7 @@ class Placed:
             return
 
         waiting = list(jobs)
-        with self._turn:
+        with self._turn, on_device(self.device):
             while True:
                 try:
                     self._on_gpu(waiting, search, rules, room)

@@ -17,7 +17,7 @@ from regard.data.pairs import Skipped
 from regard.data.splits import Items, Splits, from_iterable, leaks, open_data
 from regard.errors import UserError
 from regard.models import build_model
-from regard.nn.kernels import cpu_has_bf16
+from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.reporter import Reporter
 from regard.run import Parts, Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
@@ -114,15 +114,6 @@ def _decide(c: Config) -> Config:
         precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     threads = c.train.threads or torch.get_num_threads()
     return replace(c, train=replace(c.train, precision=precision, threads=threads))
-
-
-def pick_device(name: str) -> torch.device:
-    """auto: the GPU if there is one."""
-    if name not in ("auto", "cpu") and not name.startswith("cuda"):
-        raise UserError(f"train.device={name}: choose cpu, cuda or auto")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("train.device=cuda, but torch sees no GPU here; use train.device=cpu")
-    return torch.device("cuda" if name == "auto" and torch.cuda.is_available() else "cpu" if name == "auto" else name)
 
 
 def _tokenizers(c: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:

@@ -18,8 +18,9 @@ from regard.data.readers import plain_name
 from regard.data.splits import grouped, open_data
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
+from regard.nn.devices import pick_device
 from regard.online import check_online
-from regard.preparing import open_splits, pick_device, prepare
+from regard.preparing import open_splits, prepare
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
 from regard.result import Result

@@ -14,6 +14,7 @@ import pytest
 import regard
 from regard import preparing
 from regard.fitting import Interrupted, make_trainer
+from regard.nn.devices import pick_device
 from regard.training.parallel import World
 from regard.training.trainer import Trainer
 
@@ -36,7 +37,7 @@ def straight(request, tmp_path_factory, train):
 @pytest.mark.parametrize("stop", ["first", "mid-epoch", "epoch", "last but one", "last"])
 def test_stopped_and_gone_on(straight, tmp_path, train, log, digests, monkeypatch, stop):
     run, changes = straight
-    trainer = make_trainer(run, None, World(device=preparing.pick_device("cpu")))
+    trainer = make_trainer(run, None, World(device=pick_device("cpu")))
     per_epoch = trainer.batches.per_epoch
     ends = [n for n in range(1, 12) if n * changes["accumulate"] % per_epoch == 0]
     inner = [n for n in range(2, 11) if n * changes["accumulate"] % per_epoch]

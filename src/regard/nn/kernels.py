@@ -1,8 +1,6 @@
 """Fast twins of three formulas: dropout, the core of attention, and the loss. Tests hold each equal to its readable form."""
 
 import math
-import subprocess
-import sys
 from functools import cache
 from typing import Any
 
@@ -247,10 +245,3 @@ def _piece(logits: Tensor, targets: Tensor, smoothing: float, slope: bool) -> tu
         grad -= smoothing / logits.shape[-1]
     grad.scatter_add_(-1, at, torch.full_like(at, smoothing - 1, dtype=grad.dtype))
     return sums, grad.mul_(real[:, None]).to(logits.dtype)
-
-
-@cache
-def cpu_has_bf16() -> bool:
-    """Tried in another process: some machines announce bfloat16 and then die of an illegal instruction."""
-    code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ a).sum().backward()"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.nn.devices import float_for_sums
+
 WINDOW = 128  # steps that are remembered; half as many must have been seen before one can be called far out
 # Spikes left out in about the last thousand steps, beyond which they are no longer spikes but how this training is: clipping
 # deals with them. What is not finite is always left out.
@@ -18,13 +20,14 @@ class Guard:
 
     def __init__(self, sigmas: float, device: torch.device) -> None:
         self.sigmas = sigmas
-        self.seen = torch.zeros(WINDOW, 2, device=device, dtype=torch.float64)
+        kind = float_for_sums(device)
+        self.seen = torch.zeros(WINDOW, 2, device=device, dtype=kind)
         self.count = torch.zeros((), device=device, dtype=torch.int64)
-        self.spikes = torch.zeros((), device=device, dtype=torch.float64)
+        self.spikes = torch.zeros((), device=device, dtype=kind)
 
     def refuses(self, loss: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
         """Whether to leave out this step (1.0 or 0.0), and whether because it is not finite."""
-        now = torch.stack((loss.detach(), norm)).double()
+        now = torch.stack((loss.detach(), norm)).to(self.seen.dtype)
         finite = now.isfinite().all()
         now, bad = now.clamp(min=1e-12).log(), ~finite  # losses and norms vary by factors: late in training threefold is usual
         if self.sigmas:

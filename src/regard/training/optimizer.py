@@ -11,19 +11,34 @@ from regard.config import TrainConfig
 from regard.run import spread, whole
 from regard.storage import Corrupt
 
+FUSED = ("cpu", "cuda")  # devices whose fused optimisers were tried
+
+
+def has_fused_step(c: TrainConfig, device: torch.device) -> bool:
+    """Whether the optimiser itself divides the gradient by its `grad_scale`."""
+    return c.optimizer != "sgd" and c.strategy != "fsdp" and device.type in FUSED
+
 
 def make_optimizer(model: nn.Module, c: TrainConfig, *, captured: bool = False) -> torch.optim.Optimizer:
-    """Weight decay acts on matrices only: norms and biases have nothing to decay towards. captured: inside a CUDA graph."""
-    rate = torch.tensor(c.rate, device=next(model.parameters()).device) if captured else c.rate
+    """Weight decay acts on matrices only: norms and biases have nothing to decay towards.
+
+    captured: the optimiser will run inside a CUDA graph.
+    """
+    device = next(model.parameters()).device
+    rate = torch.tensor(c.rate, device=device) if captured else c.rate
     if c.optimizer == "muon":
         return Muon(model, c, rate, captured=captured)
+
     groups = _groups(list(model.parameters()), c.weight_decay)
     if c.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=c.rate, momentum=0.9)
-    kind: type[torch.optim.Adam] = torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam
-    if c.optimizer == "adamw" and not captured and c.strategy != "fsdp":
-        kind = AdamW
-    return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=True, capturable=captured)
+
+    kind: type[torch.optim.Adam] = torch.optim.Adam
+    if c.optimizer == "adamw":
+        own = has_fused_step(c, device) and not captured
+        kind = AdamW if own else torch.optim.AdamW
+    fused = device.type in FUSED
+    return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=fused, capturable=captured)
 
 
 def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
@@ -65,10 +80,13 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, model: nn.Module, c: TrainConfig, rate: float | Tensor, *, captured: bool) -> None:
         named = dict(model.named_parameters())
-        self.grad_scale, self.found_inf = torch.ones(()), torch.zeros(())
+        device = next(model.parameters()).device
+        self.fused = device.type in FUSED
+        self.grad_scale = torch.ones((), device=device)
+        self.found_inf = torch.zeros((), device=device)
         inner = {n: p for n, p in named.items() if p.dim() == 2 and "embedding" not in n and not n.endswith("out.weight")}
         rest = _groups([p for n, p in named.items() if n not in inner], c.weight_decay)
-        self.adam = torch.optim.AdamW(rest, lr=rate, betas=c.betas, eps=1e-9, fused=True, capturable=captured)
+        self.adam = torch.optim.AdamW(rest, lr=rate, betas=c.betas, eps=1e-9, fused=self.fused, capturable=captured)
         super().__init__([{"params": list(inner.values()), "lr": rate, "weight_decay": c.weight_decay}], {})
         self.matrices = self.param_groups[0]
         self.param_groups += self.adam.param_groups
@@ -82,7 +100,9 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self.adam.grad_scale, self.adam.found_inf = self.grad_scale, self.found_inf  # type: ignore[attr-defined]
+        if self.fused:
+            self.adam.grad_scale = self.grad_scale  # type: ignore[attr-defined]
+            self.adam.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.adam.step()
         rate, decay, bad = self.matrices["lr"], self.matrices["weight_decay"], self.found_inf > 0
         for (parts, *_), params in self.alike.items():

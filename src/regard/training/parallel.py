@@ -36,6 +36,8 @@ class World:
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             yield cls(device=device)
             return
+        if device.type == "mps":
+            raise UserError("train.device=mps trains in one process: start it without torchrun")
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)

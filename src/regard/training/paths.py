@@ -60,7 +60,7 @@ class Ahead:
 
     def __init__(self, batches: Feed, path: str, device: torch.device) -> None:
         self.batches, self.path, self.device = batches, path, device
-        self.thread = ThreadPoolExecutor(1)
+        self.thread = ThreadPoolExecutor(1, initializer=self._begin)
         self.coming: dict[int, Future[Batch]] = {}
 
     def __call__(self, step: int) -> Batch:
@@ -68,6 +68,11 @@ class Ahead:
             if number not in self.coming:
                 self.coming[number] = self.thread.submit(self._make, number)
         return self.coming.pop(step).result()
+
+    def _begin(self) -> None:
+        """A thread has a current GPU of its own, and would begin with the first."""
+        if self.device.type == "cuda" and self.device.index is not None:
+            torch.cuda.set_device(self.device)
 
     def _make(self, step: int) -> Batch:
         return prepare(self.batches(step), self.path, self.device)

@@ -15,10 +15,11 @@ from regard.config import TrainConfig
 from regard.data.batches import Batch, Feed
 from regard.errors import Failed
 from regard.models import Seq2Seq, Sums
+from regard.nn.devices import float_for_sums, seed_device
 from regard.run import whole
 from regard.text.vocabulary import PAD
 from regard.training.guard import Guard
-from regard.training.optimizer import make_optimizer
+from regard.training.optimizer import has_fused_step, make_optimizer
 from regard.training.parallel import World, gathered
 from regard.training.paths import Captured, prepare
 from regard.training.schedule import make_rate
@@ -67,7 +68,7 @@ class Trainer:
         self.rate = make_rate(c, steps)
         self.progress = Progress()
         self.guard = Guard(c.spike, device)
-        self.totals = torch.zeros(len(COUNTED), dtype=torch.float64, device=device)
+        self.totals = torch.zeros(len(COUNTED), dtype=float_for_sums(device), device=device)
         self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if c.ema else {}
         self.captured = Captured(self._step) if graphs else None
         self.most = 0  # largest batch, in places, that fits into memory; 0: none was too large so far
@@ -85,7 +86,7 @@ class Trainer:
         """One step over several batches: losses are summed over all their tokens and divided once. Nobody waits for a GPU."""
         p, c = self.progress, self.c
         words = np.random.SeedSequence([c.seed, p.step, self.world.rank]).generate_state(1, np.uint64)
-        (torch.cuda if self.device.type == "cuda" else torch.default_generator).manual_seed(int(words[0] >> 1))
+        seed_device(self.device, int(words[0] >> 1))
         for group in self.optimizer.param_groups:
             rate = self.rate(p.step) * p.factor * group.get("share", 1.0)
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
@@ -105,7 +106,7 @@ class Trainer:
         bad, broken = self.guard.refuses(sums[0] / tokens, norm)
         self._apply(gradients, norm, bad)
         count = tokens if isinstance(tokens, Tensor) else norm.new_full((), tokens)
-        counted = torch.cat((sums, torch.stack((count, norm, torch.ones_like(norm))))).double()
+        counted = torch.cat((sums, torch.stack((count, norm, torch.ones_like(norm))))).to(self.totals.dtype)
         self.totals[:-2] += torch.where(bad > 0, 0.0, counted)  # not a product: 0 × nan is nan
         self.totals[-2:] += torch.stack((bad, broken))
 
@@ -158,7 +159,7 @@ class Trainer:
     def _apply(self, gradients: list[Tensor], norm: Tensor, bad: Tensor) -> None:
         """Clip and step, unless the guard refuses. Fused optimisers do all of it on the device."""
         excess = (norm / self.c.clip).clamp(min=1.0) if self.c.clip else torch.ones_like(norm)
-        fused = self.c.optimizer != "sgd" and self.c.strategy != "fsdp"
+        fused = has_fused_step(self.c, self.device)
         if fused:
             self.optimizer.grad_scale = excess  # type: ignore[attr-defined]
         if fused and self.device.type == "cuda":

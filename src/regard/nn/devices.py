@@ -1,0 +1,85 @@
+"""What this machine can compute on, asked in one place: names of devices, and what each of them lacks."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+from regard.errors import UserError, nearest
+
+NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")
+
+
+def pick_device(name: str, setting: str = "train.device") -> torch.device:
+    """The device called `name`: auto, cpu, cuda, cuda:N or mps. One that is not here is refused.
+
+    auto takes the first CUDA GPU if there is one, else the CPU. Apple's GPU (mps) is used only if it
+    is asked for by name: no machine that has one has tested this package yet. `setting` is what the
+    person set, for the message.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cpu":
+        return torch.device("cpu")
+    if name == "mps":
+        if not torch.backends.mps.is_available():
+            raise UserError(f"{setting}=mps, but torch sees no Apple GPU here; use {setting}=cpu")
+        return torch.device("mps")
+
+    cuda = re.fullmatch(r"cuda(?::([0-9]+))?", name)
+    if cuda is None:
+        raise UserError(f"{setting}={name}: no such device{nearest(name.lower(), NAMES)}")
+    if not torch.cuda.is_available():
+        raise UserError(f"{setting}={name}, but torch sees no GPU here; use {setting}=cpu")
+    if cuda[1] is None:
+        return torch.device("cuda")
+
+    number = int(cuda[1])
+    count = torch.cuda.device_count()
+    if number >= count:
+        there = "cuda:0 only" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise UserError(f"{setting}={name}, but torch sees {count} GPU{'s' * (count > 1)} here: {there}")
+    return torch.device("cuda", number)
+
+
+@contextmanager
+def on_device(device: torch.device) -> Iterator[None]:
+    """Make `device` the current GPU, which kernels and graphs that name none run on."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            yield
+    else:
+        yield
+
+
+def float_for_sums(device: torch.device) -> torch.dtype:
+    """The widest float that a device adds up in: float64, which Apple's GPUs do not have."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def seed_device(device: torch.device, seed: int) -> None:
+    """Seed the random numbers of this one device, and only of it.
+
+    torch.manual_seed would seed every kind of device, and takes a seventh of a small step.
+    """
+    if device.type == "cuda":
+        with on_device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+@cache
+def cpu_has_bf16() -> bool:
+    """Whether this CPU runs torch's bfloat16 products.
+
+    Tried in another process: some machines announce bfloat16 and then die of an illegal instruction.
+    """
+    code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ a).sum().backward()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
