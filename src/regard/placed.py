@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.batches import collate
 from regard.models import Seq2Seq
@@ -26,6 +27,12 @@ SMALLER = 4
 """Where a batch does not fit into the GPU's memory, the next try has this part of its tokens."""
 
 
+def hooked(model: nn.Module) -> bool:
+    """Whether somebody has put hooks into a model. A graph that was captured without them would not call them."""
+    names = ("_forward_hooks", "_forward_pre_hooks")  # torch has no public way to ask
+    return any(getattr(module, name, None) for module in model.modules() for name in names)
+
+
 class Placed:
     """A model on one device, and all that is kept there for it.
 
@@ -38,6 +45,7 @@ class Placed:
         self.device = next(model.parameters()).device
         self._graphs: dict[tuple[str, int], Captured] = {}
         self._turn = threading.Lock()
+        self._room = sys.maxsize  # source tokens that have fitted, once more of them have not
 
     def moved(self, device: torch.device, kind: torch.dtype) -> Placed:
         """A copy of this model elsewhere; this one stays good for whoever is decoding with it."""
@@ -64,6 +72,7 @@ class Placed:
             return
 
         waiting = list(jobs)
+        room = min(room, self._room)
         with self._turn, on_device(self.device):
             while True:
                 try:
@@ -75,7 +84,7 @@ class Placed:
                         raise
 
                 waiting = [job for job in waiting if not job.found]
-                room = max(room // SMALLER, longest)
+                room = self._room = max(room // SMALLER, longest)
                 self.release()
 
     def release(self) -> None:
@@ -111,6 +120,8 @@ class Placed:
         if rules.demands.no_repeat or any(job.prefix for job in jobs):
             return None
         if isinstance(search, Beam) and search.diversity:
+            return None
+        if hooked(self.model):
             return None
 
         beam = search if isinstance(search, Beam) else Beam(1, length_penalty=search.length_penalty)

@@ -26,7 +26,12 @@ from regard.translator import load
 
 @torch.inference_mode()
 def prune(
-    run: str | Path, out: str | Path, pairs: Sequence[tuple[str, str]] = (), tolerance: float = 0.01, points: float = 0.5
+    run: str | Path,
+    out: str | Path,
+    pairs: Sequence[tuple[str, str]] = (),
+    tolerance: float = 0.01,
+    points: float = 0.5,
+    device: str = "auto",
 ) -> Run:
     """Write a run without the heads that `pairs` (none: 500 of its dev pairs) can spare; the least needed are tried first.
 
@@ -35,7 +40,8 @@ def prune(
     shapes and speed stay, and training on may wake the heads again.
     """
     old, out = Run.open(run), Path(out)
-    translator = load(old)
+    translator = load(old, device=device)
+    translator.settle()  # the heads are silenced in this very model, so it stays where it is
     model, found = translator.model, heads_of(translator.model)
     if out.exists():
         raise UserError(f"{out} exists: name a new folder")

@@ -120,7 +120,7 @@ def evaluate(
     split: str = "test",
     beam: int | None = None,
     against: str | Path | Run | None = None,
-    device: str = "cpu",
+    device: str = "auto",
 ) -> Evaluation:
     """Judge a run on a split of its own data, or on `data` (a file: all of it); each source once, against all references."""
     run = run if isinstance(run, Run) else Run.open(run)
@@ -155,7 +155,7 @@ class Waiting:
 
 
 def evaluate_waiting(
-    run: str | Path | Run, waits: Sequence[float], data: str | Path | None = None, *, split: str = "test", device: str = "cpu"
+    run: str | Path | Run, waits: Sequence[float], data: str | Path | None = None, *, split: str = "test", device: str = "auto"
 ) -> list[Waiting]:
     """Judge simultaneous translation, which is greedy. Lagging is counted against the first reference; inf reads all first."""
     run = run if isinstance(run, Run) else Run.open(run)

@@ -71,13 +71,22 @@ class Result:
         except UserError as several:  # models
             return "".join(lines) + f"<p>{escape(str(several))}</p>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The values, without the model: a result is small, wherever it is sent. What was looked at already stays."""
+        return {**self.__dict__, "translator": None}
+
+    def _looker(self) -> Any:
+        """The translator that gave this answer."""
+        if self.translator is None:
+            raise UserError("this result has come without its model, so it cannot look inside: translate its source again")
+        return self.translator
+
     @cached_property
     def attention(self) -> AttentionRecord:
-        """Computed when first asked for, by reading the answer once more with eyes open."""
-        assert self.translator is not None
+        """Computed when first asked for, by reading the answer once more and recording the weights."""
         if self.parts:
             raise UserError(f"split into {len(self.parts)} parts: each has its own attention, such as result.parts[0].attention")
-        return self.translator.look(self.source, self.ids)
+        return self._looker().look(self.source, self.ids)
 
     @cached_property
     def looked_at(self) -> npt.NDArray[np.float32]:
@@ -107,13 +116,14 @@ class Result:
         """
         if self.parts:
             return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
+        translator = self._looker()
         seen, notes, found = self.attention, [f"warning: {warning}" for warning in self.warnings], dict[str, Any]()
         if "cross" in seen.blocks and max(len(seen.source), len(seen.target)) <= EXPLAINED:
-            found["occlusion"] = evidence.occlusion(self.translator, self)
-            found["gradient"] = evidence.gradient_times_input(self.translator, self)
+            found["occlusion"] = evidence.occlusion(translator, self)
+            found["gradient"] = evidence.gradient_times_input(translator, self)
             notes += evidence.correlation(seen, found["occlusion"]).splitlines()
         others = [(other.text, other.score) for other in self.alternatives]
-        tree = self.translator.tree(self.source, no_repeat=self.no_repeat)
+        tree = translator.tree(self.source, no_repeat=self.no_repeat)
         if [node.token for node in tree if node.fate == "chosen"][: len(self.tokens)] != self.tokens:
             tree = []
             notes.append("A beam alone finds another answer than this one, so its tree is not shown.")

@@ -1,5 +1,6 @@
 """Text -> text: the thing a user loads."""
 
+import math
 import sys
 import warnings
 import zlib
@@ -121,6 +122,11 @@ class Translator:
             self._placed = self._placed.moved(gpu, self._kind)
         except RuntimeError as error:  # out of memory, or a driver that refuses
             self._stay(error)
+
+    def settle(self) -> None:
+        """With device="auto": take the GPU now, if there is one. From now on the model stays where it is."""
+        self.expect(math.inf)
+        self.auto = False
 
     def _stay(self, error: RuntimeError) -> None:
         """The GPU cannot be used: say so, and go on on the CPU."""

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ import typer
 import regard
 from regard.cli.data import data as data_commands
 from regard.cli.show import show
-from regard.cli.terms import TEXTS, AsJson, Beam, Out, RunFolder, Sets, table
+from regard.cli.terms import TEXTS, AsJson, Beam, Device, Out, RunFolder, Sets, table
 from regard.cli.translate import translate
 from regard.config import parse_overrides
 from regard.errors import Interrupted, UserError
@@ -27,6 +28,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line; what went wrong is one line, exit code 2 if the caller can put it right. --debug: the traceback."""
     debug = "--debug" in sys.argv
+    warnings.showwarning = _warn
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
         sys.exit(app(standalone_mode=False))
@@ -44,6 +46,11 @@ def main() -> None:
         if told or not typers_own:  # a verb alone has printed its help
             print(f"error: {told}", file=sys.stderr)
         sys.exit(getattr(error, "code", 2))
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """One line for a person, without the place in our code."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 @app.command()
@@ -83,14 +90,15 @@ def evaluate(
     against: Annotated[Path | None, typer.Option(help="A second run to compare with, by paired bootstrap.")] = None,
     as_json: AsJson = False,
     wait: Annotated[str | None, typer.Option(help="Simultaneous, so many source tokens behind, such as 1,3,5,inf.")] = None,
+    device: Device = "auto",
 ) -> None:
     """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
     if wait is not None:
         if beam or against:
             raise UserError("--wait is greedy, and judges one run: it goes without --beam and --against")
-        _evaluate_waiting(run, wait, data, split, as_json)
+        _evaluate_waiting(run, wait, data, split, as_json, device)
         return
-    found = regard.evaluate(run, data, split=split, beam=beam, against=against)
+    found = regard.evaluate(run, data, split=split, beam=beam, against=against, device=device)
     c = found.comparison
     if as_json:
         extra = {"against": c._asdict()} if c else {}
@@ -102,12 +110,12 @@ def evaluate(
         print(f"BLEU {c.a:.2f}, the other {c.b:.2f}: a difference of {c.difference:+.2f} ({doubt})")
 
 
-def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_json: bool) -> None:
+def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str) -> None:
     from regard.recipes import evaluate_waiting
 
     if wrong := [word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))]:
         raise UserError(f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: 1,3,5,7,inf")
-    rows = evaluate_waiting(run, [float(word) for word in wait.split(",")], data, split=split)
+    rows = evaluate_waiting(run, [float(word) for word in wait.split(",")], data, split=split, device=device)
     shown = [(f"{row.wait:g}", f"{row.bleu:.2f}", f"{row.average_lagging:.2f}", f"{row.laal:.2f}") for row in rows]
     if as_json:
         print(json.dumps([asdict(row) | {"wait": name} for row, (name, *_) in zip(rows, shown)]))
@@ -116,11 +124,11 @@ def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_jso
 
 
 @app.command()
-def doctor(run: RunFolder, as_json: AsJson = False) -> None:
+def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> None:
     """Prove that a run is sound.  Example: `regard doctor runs/demo`"""
     from regard.doctor import doctor as run_doctor
 
-    rows = run_doctor(run)
+    rows = run_doctor(run, device=device)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
     else:
@@ -137,11 +145,12 @@ def prune(
     tolerance: Annotated[float, typer.Option(min=0, help="By which share perplexity on dev may grow.")] = 0.01,
     points: Annotated[float, typer.Option(min=0, help="By how much BLEU and exact match, 0 to 100, may fall.")] = 0.5,
     as_json: AsJson = False,
+    device: Device = "auto",
 ) -> None:
     """Silence spare heads.  Example: `regard prune runs/demo --out runs/less`"""
     from regard.pruning import prune as silence
 
-    made = silence(run, out, tolerance=tolerance, points=points).manifest["pruned"]
+    made = silence(run, out, tolerance=tolerance, points=points, device=device).manifest["pruned"]
     if as_json:
         print(json.dumps(made))
         return

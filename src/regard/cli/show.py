@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.terms import TEXTS, AsJson, Beam, Out, RunFolder, refuse_options, table
+from regard.cli.terms import TEXTS, AsJson, Beam, Device, Out, RunFolder, refuse_options, table
 from regard.errors import UserError
 
 show = typer.Typer(help="Look inside: curves, attention, evidence, beam, embeddings …", no_args_is_help=True)
@@ -69,6 +69,7 @@ def show_attention(
     how: Annotated[str, typer.Option(help="How heads become one: mean, max, norm or rollout (of all layers).")] = "mean",
     block: Block = "cross",
     words: Annotated[bool, typer.Option("--words", help="Words on the axes, not tokens.")] = False,
+    device: Device = "auto",
 ) -> None:
     """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`"""
     refuse_options([text], show_attention)
@@ -85,7 +86,7 @@ def show_attention(
     }
     for problem in (told for told, wrong in together.items() if wrong):
         raise UserError(problem)
-    _, result = answered(run, text)
+    _, result = answered(run, text, device=device)
     record = result.attention.words() if words else result.attention
     matrix, note = _matrix(record, block, how, layer, head)
     title = f"{text} → {result.text}{note}"
@@ -115,7 +116,13 @@ def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | No
 
 @show.command("training", context_settings=TEXTS)
 def show_training(
-    run: RunFolder, text: Text, layer: Layer = None, head: Head = None, block: Block = "cross", out: Out = Path("training.png")
+    run: RunFolder,
+    text: Text,
+    layer: Layer = None,
+    head: Head = None,
+    block: Block = "cross",
+    out: Out = Path("training.png"),
+    device: Device = "auto",
 ) -> None:
     """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo "he's calm ." --head 2`"""
     refuse_options([text], show_training)
@@ -126,21 +133,21 @@ def show_training(
         raise UserError(f"{run}: it kept fewer than two checkpoints; train with more, such as train.keep=10 train.save_every=100")
     count = min(len(names), 10)
     names = [names[i * (len(names) - 1) // (count - 1)] for i in range(count)]
-    _, result = answered(run, text, checkpoint=names[-1])
+    _, result = answered(run, text, checkpoint=names[-1], device=device)
     record, (_, note) = result.attention, _matrix(result.attention, block, "mean", layer, head)
-    looks = {int(name[5:]): regard.load(run, checkpoint=name).look(text, result.ids) for name in names}
+    looks = {int(name[5:]): regard.load(run, checkpoint=name, device=device).look(text, result.ids) for name in names}
     matrices = [(step, _matrix(look, block, "mean", layer, head)[0]) for step, look in looks.items()]
     growth(matrices, *record.sides(block), title=f"{text} → {result.text}{note}", out=out)
     print(out)
 
 
 @show.command("beam", context_settings=TEXTS)
-def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = Path("beam.png")) -> None:
+def show_beam(run: RunFolder, text: Text, beam: Beam = None, out: Out = Path("beam.png"), device: Device = "auto") -> None:
     """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm ." --beam 3`"""
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
-    translator, _ = answered(run, text, beam=beam)
+    translator, _ = answered(run, text, beam=beam, device=device)
     beam_tree(translator.tree(text), title=text, out=out)
     print(out)
 
@@ -219,12 +226,13 @@ def show_evidence(
     lens: Annotated[bool, typer.Option("--lens", help="What each layer of the decoder would have said.")] = False,
     as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option(help="Draw the occlusion: .png, .svg or .pdf.")] = None,
+    device: Device = "auto",
 ) -> None:
     """What an answer hangs on.  Example: `regard show evidence runs/demo "he's calm ."`"""
     refuse_options([text], show_evidence)
     import regard.evidence as reasons
 
-    translator, result = answered(run, text, beam=beam)
+    translator, result = answered(run, text, beam=beam, device=device)
     lost, seen = reasons.occlusion(translator, result), result.attention
     at, looked = None if token is None else _place(token, seen.target), "cross" in seen.blocks
     columns = {"attention": seen.matrix()} if looked else {}

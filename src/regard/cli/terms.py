@@ -18,6 +18,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder that 
 Sets = Annotated[list[str] | None, typer.Argument(metavar="[section.name=value]...", help="Settings, such as train.steps=1000.")]
 Out = Annotated[Path | None, typer.Option(help="Where to write it.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam width. Default: the run's search.width.")]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:1|mps", help="Where to compute. auto: a GPU, where it pays.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 

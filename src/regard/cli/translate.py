@@ -14,9 +14,14 @@ from typing import Annotated, Any, TextIO
 import typer
 
 import regard
-from regard.cli.terms import Beam, RunFolder, reader_may_leave, refuse_options, table
+from regard.cli.terms import Beam, Device, RunFolder, reader_may_leave, refuse_options, table
 from regard.config import parse_overrides
 from regard.errors import UserError
+
+LINES = {"cpu": 512, "gpu": 8192}
+"""Lines that are answered together: on a CPU few, so that answers appear soon."""
+BYTES_A_TOKEN = 4
+"""About so many bytes of a file make a token, to tell how much there is to translate."""
 
 
 def translate(
@@ -42,6 +47,7 @@ def translate(
     attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
     wait: Annotated[int | None, typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy.")] = None,
     coverage: Annotated[bool, typer.Option("--coverage", help="Warn of source words hardly looked at; slower.")] = False,
+    device: Device = "auto",
 ) -> None:
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
     refuse_options(text or [], translate)
@@ -53,9 +59,11 @@ def translate(
         asked = input, output, beam, sample, risk, prefix, must, forbid, ensemble, as_json, attention, coverage, nbest > 1
         if any(asked) or at is not None:
             raise UserError("--wait goes from standard input to standard output, greedily; of the other options it knows --set")
-        _follow(regard.load(run, **chosen).online(wait), text)
+        _follow(regard.load(run, device=device, **chosen).online(wait), text)
         return
-    translator = regard.load(run, *ensemble or [], beam=beam, **chosen)
+    translator = regard.load(run, *ensemble or [], beam=beam, device=device, **chosen)
+    if input is not None and input.is_file():
+        translator.expect(input.stat().st_size / BYTES_A_TOKEN)
     if at is not None:
         if not text or input or must or forbid or sample or risk or as_json or output or attention or coverage:
             raise UserError("--at shows a table for texts given as arguments; of the other options it knows --prefix and --nbest")
@@ -64,7 +72,7 @@ def translate(
             table([f"token {at}", "probability", "the answer then"], rows)
         return
     wishes = {"n_best": nbest, "prefix": prefix, "must": must or [], "forbid": forbid or [], "sampling": sampling}
-    results = _answers(translator, [list(map(os.fsencode, text))] if text else _bursts(input), wishes, coverage)
+    results = _answers(translator, [list(map(os.fsencode, text))] if text else _bursts(input, translator), wishes, coverage)
     first, warned = list(islice(results, 1)), 0  # a mistake shows before anything is written
     with reader_may_leave(), _opened(output) as sink:
         for result, last in chain(first, results):
@@ -138,15 +146,16 @@ def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
     return "\n".join(a.text if nbest == 1 else f"{a.score:.4f}\t{a.text}" for a in answers)
 
 
-def _bursts(path: Path | None) -> Iterator[list[bytes]]:
-    """Lines as they come: up to 512 together, but none waits more than 20 ms for the next."""
+def _bursts(path: Path | None, translator: Any) -> Iterator[list[bytes]]:
+    """Lines as they come, several together; but none waits more than 20 ms for the next."""
     if path is not None and (path.is_dir() or not path.exists()):
         raise UserError(f"{path}: no such file")
     with path.open("rb", buffering=0) if path else open(0, "rb", buffering=0, closefd=False) as stream:
         rest, block = b"", b"\n"
         while block:
             burst: list[bytes] = []
-            while block and len(burst) < 512 and (not burst or path or select.select([stream], [], [], 0.02)[0]):
+            most = LINES["cpu" if translator.device.type == "cpu" else "gpu"]
+            while block and len(burst) < most and (not burst or path or select.select([stream], [], [], 0.02)[0]):
                 block = stream.read(1 << 16)
                 *whole, rest = (rest + block).split(b"\n")
                 if not block and rest:  # the last line may lack its end

@@ -9,19 +9,24 @@ from regard.data.batches import Batch
 from regard.doctor import files, model
 from regard.doctor.files import PROOFS, Case, Row, proof, prove
 from regard.models import Seq2Seq
+from regard.nn.devices import pick_device
 from regard.run import Parts, Run
 
 __all__ = ["PROOFS", "Row", "doctor", "examine", "files", "model", "proof"]
 
 
-def doctor(path: str | Path, parts: Parts = None) -> list[Row]:
-    """Every proof, in order. parts: your own classes, where the config says custom:Name."""
+def doctor(path: str | Path, parts: Parts = None, device: str = "auto") -> list[Row]:
+    """Every proof, in order. parts: your own classes, where the config says custom:Name.
+
+    device: where the model is examined; auto takes a GPU if there is one. Proofs that two computations agree bit for bit stay on
+    the CPU.
+    """
     path = Path(path)
     if not (path / storage.MANIFEST).exists():
         Run.open(path)  # says why it is no run
     threads = torch.get_num_threads()
     try:
-        return prove(Case(path, parts), PROOFS)
+        return prove(Case(path, parts, device=pick_device(device, "device")), PROOFS)
     finally:
         torch.set_num_threads(threads)  # some train as the run does
 

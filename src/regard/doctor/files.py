@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ class Case:
     model: Any = None
     batch: Any = None
     """Pairs to try the model on."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Where the model is examined. What must repeat bit for bit is computed on the CPU, wherever this is."""
 
 
 class Remark(UserError):
@@ -195,9 +197,9 @@ def plain(name: str) -> str:
 def weights(case: Case) -> str:
     if not case.run.checkpoints():
         raise Remark("none yet", None)
-    case.model = case.run.model(parts=case.parts)
+    case.model = case.run.model(parts=case.parts).to(case.device)
     corpus = Corpus.open(next(p for name in ("dev", "train") if (p := case.path / "data" / name).exists()))
-    case.batch = collate([corpus[i] for i in np.random.default_rng(0).permutation(len(corpus))[:24].tolist()])
+    case.batch = collate([corpus[i] for i in np.random.default_rng(0).permutation(len(corpus))[:24].tolist()]).to(case.device)
     return f"those of {case.run.best}"
 
 

@@ -196,7 +196,7 @@ def logged(case: Case) -> str:
     found = [r for r in run.records() if r.items() >= look.items()] if known else []
     if not found or sum(w.numel() for w in case.model.parameters()) * 2 * found[-1]["tokens"] > WORK:
         raise Remark("dev is too large: use `regard evaluate RUN --split dev`" if found else "no loss on dev is known", None)
-    now = mean_loss(case.model, Corpus.open(dev), run.config.data.batch_tokens, torch.device("cpu"))["loss"]
+    now = mean_loss(case.model, Corpus.open(dev), run.config.data.batch_tokens, case.device)["loss"]
     then, limit = found[-1]["loss"], 1e-2 if run.config.train.precision == "bf16" else 1e-3
     text = f"{now:.5f} now, {then:.5f} in the log of {run.best}; {limit:g} is allowed"
     return held(abs(now - then) <= limit * max(1, then), text)

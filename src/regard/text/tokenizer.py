@@ -75,7 +75,12 @@ class Tokenizer:
 
     def token_texts(self, ids: Iterable[int]) -> list[str]:
         """One string per id to show on an axis; specials by name."""
-        return [SPECIALS[i] if 0 <= i < FIRST else self._bytes(i).decode("utf-8", "replace") for i in map(int, ids)]
+        shown = self._shown
+        return [shown[i] if 0 <= i < self.size else UNKNOWN for i in map(int, ids)]
+
+    @cached_property
+    def _shown(self) -> list[str]:
+        return [*SPECIALS, *(token.decode("utf-8", "replace") for token in self._tokens)]
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind}
@@ -173,6 +178,9 @@ class Subwords(Tokenizer):
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "model": json.loads(self._model.to_str())}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return from_json, (self.to_json(),)
 
 
 def _byte_alphabet() -> dict[str, int]:
