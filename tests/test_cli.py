@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -314,6 +315,34 @@ def test_evaluate_against(run):
     }  # fmt: skip
     assert list(found) == FIELDS.split()
     assert "a difference of +0.00" in call("evaluate", run.path, "--against", run.path)
+
+
+def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
+    """The difference is this run's score minus the other's."""
+    from regard import recipes
+    from regard.result import Result
+
+    Path("test.tsv").write_text("".join(f"{n}+{n}\tthe sum of {n} and {n} is {2 * n}\n" for n in range(10, 30)))
+    truth = dict(line.split("\t") for line in Path("test.tsv").read_text().splitlines())
+    shutil.copytree(run.path, here / "worse")
+    load = recipes.load
+
+    def loaded(which, **more):
+        translator = load(which, **more)
+        words = 4 if str(which) == "worse" else 9
+        answers = {text: " ".join(answer.split()[:words]) for text, answer in truth.items()}
+        translator.translate = lambda texts: (Result(text, answers[text], [], 0.0, []) for text in texts)
+        return translator
+
+    monkeypatch.setattr(recipes, "load", loaded)
+    found = json.loads(call("evaluate", run.path, "test.tsv", "--against", "worse", "--json"))
+    against = found["against"]
+    assert against["a"] == pytest.approx(found["bleu"])
+    assert against["a"] > against["b"]
+    assert against["difference"] == against["a"] - against["b"]
+    assert 0 < against["low"] <= against["difference"] <= against["high"]
+    said = call("evaluate", run.path, "test.tsv", "--against", "worse").splitlines()[-1]
+    assert f"BLEU {against['a']:.2f}, the other {against['b']:.2f}: a difference of +{against['difference']:.2f} (95 %: +" in said
 
 
 # show

@@ -38,6 +38,11 @@ class DataConfig:
     tokenized: bool = False  # The text is cut into words already: BLEU counts them as they stand (sacreBLEU's `none`).
     digest: str = ""  # sha256 of the encoded training data; written by training, checked on resume.
 
+    @property
+    def bleu_tokenize(self) -> str:
+        """The name of sacreBLEU's tokenizer for texts of this data; decided here for every BLEU."""
+        return "none" if self.tokenized else "13a"
+
 
 @dataclass(frozen=True)
 class TextConfig:
