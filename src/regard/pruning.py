@@ -26,11 +26,7 @@ from regard.translator import load
 
 @torch.inference_mode()
 def prune(
-    run: str | Path,
-    out: str | Path,
-    pairs: Sequence[tuple[str, str]] = (),
-    tolerance: float = 0.01,
-    points: float = 0.5,
+    run: str | Path, out: str | Path, pairs: Sequence[tuple[str, str]] = (), tolerance: float = 0.01, points: float = 0.5
 ) -> Run:
     """Write a copy of a run in which the heads that it can spare are silent.
 
@@ -80,12 +76,7 @@ def prune(
         silent.pop()
         after = scores(silent)
 
-    facts = {
-        "of": len(all_heads),
-        "heads": [head._asdict() for head in silent],
-        "before": before,
-        "after": after,
-    }
+    facts = {"of": len(all_heads), "heads": [head._asdict() for head in silent], "before": before, "after": after}
     places = [(head.head, *all_heads[head._replace(lost=0.0)]) for head in silent]
     return _write(old, out, places, facts)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.choosing import covered, least_risk, unmet, words
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
-from regard.errors import UserError
+from regard.errors import UserError, nearest
 from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders, ensemble
 from regard.models.fixed import fits, reserve
@@ -68,6 +68,12 @@ class Translator:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @overload
+    def __call__(self, text: str, **wishes: Any) -> Result: ...
+
+    @overload
+    def __call__(self, text: Sequence[str], **wishes: Any) -> list[Result]: ...
 
     def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
         """One answer for a text, a list for several; `wishes` as for `translate`."""
@@ -204,7 +210,7 @@ class Translator:
         if self.device.type != "cuda" or not bare or not fits(self.model):
             yield from decode(self.model.step, self._begin, jobs, search, rules, self.search.batch_tokens)
             return
-        wanted = search if isinstance(search, Beam) else Beam(1)
+        wanted = search if isinstance(search, Beam) else Beam(1, length_penalty=search.length_penalty)
         key = repr(wanted), rules.minimum
         if key not in self._captured:
             banned = self.suppress.clone()
@@ -225,11 +231,15 @@ class Translator:
     ) -> Search:
         c, width = self.search, max(self.search.width, n)
         if sampling is not None:
-            return Sample(max(n, sampling.risk), sampling.temperature, sampling.top_k, sampling.top_p)
+            count = max(n, sampling.risk)
+            drawn = sampling.temperature, sampling.top_k, sampling.top_p
+            return Sample(count, *drawn, length_penalty=c.length_penalty)
         if must or forbid:
             demands = words(self.target, must, forbid, prefix)
             return Lexical(max(width, 5), n, c.length_penalty, c.patience, words=demands)
-        return Greedy() if width == 1 else Beam(width, n, c.length_penalty, c.patience, c.diversity)
+        if width == 1:
+            return Greedy(length_penalty=c.length_penalty)
+        return Beam(width, n, c.length_penalty, c.patience, c.diversity)
 
     def _begin(self, jobs: Sequence[Job]) -> Any:
         made = collate([(job.source, [BOS, EOS]) for job in jobs])
@@ -251,9 +261,20 @@ class Translator:
             warnings.append(f"never seen in training: {' '.join(names)}")
         if self.seen and len(ids) > self.seen:
             warnings.append(f"longer than anything in training ({len(ids)} tokens, {self.seen} seen)")
-        answer, *others = [Alternative(self.target.decode(h.tokens), h.score) for h in found]
-        tokens = self.target.token_texts(best.tokens)
-        return Result(text, answer.text, tokens, best.score, best.logprobs, others, warnings, best.tokens, self)
+        answer, *others = [Alternative(self.target.decode(h.tokens), h.score, h.agreement, h.coverage_penalty) for h in found]
+        return Result(
+            source=text,
+            text=answer.text,
+            tokens=self.target.token_texts(best.tokens),
+            score=best.score,
+            logprobs=best.logprobs,
+            alternatives=others,
+            warnings=warnings,
+            ids=best.tokens,
+            translator=self,
+            agreement=best.agreement,
+            coverage_penalty=best.coverage_penalty,
+        )
 
     @torch.inference_mode()
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
@@ -305,6 +326,11 @@ def load(
 
     parts: your own classes, where the config says custom:Name. search: settings instead of the run's, such as no_repeat=3.
     """
+    known = get_type_hints(SearchConfig)
+    for name in search:
+        if name not in known:
+            options = ["checkpoint", "beam", "device", "parts", *known]
+            raise UserError(f"load() has no option {name}{nearest(name, options)}")
     runs = [one if isinstance(one, Run) else Run.open(one) for one in (run, *others)]
     first = runs[0]
     for other in runs[1:]:
