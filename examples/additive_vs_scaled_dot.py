@@ -30,14 +30,15 @@ for score in ("additive", "scaled_dot"):
 
 print("\nscore       parameters    loss    BLEU  exactly right  training  tokens/s")
 for score, run in runs.items():
-    found = regard.evaluate(run).report
+    report = regard.evaluate(run).report
     last = [record for record in run.records() if record["kind"] == "train"][-1]
-    figures = f"{found.loss:6.3f}  {found.bleu:6.1f}  {found.exact_match:13.1%}  {last['seconds']:6.1f} s"
+    figures = f"{report.loss:6.3f}  {report.bleu:6.1f}  {report.exact_match:13.1%}  {last['seconds']:6.1f} s"
     print(f"{score:10}  {run.manifest['parameters']:10,}  {figures}  {last['tokens_per_second']:8,.0f}")
 
 # Is the difference more than luck with these test sentences? (Luck with the seed is another question: try train.seed.)
-c = regard.evaluate(runs["additive"], against=runs["scaled_dot"]).comparison
-print(f"\nadditive - scaled dot: {c.difference:+.2f} BLEU, 95 % between {c.low:+.2f} and {c.high:+.2f}, p = {c.p:.3f}")
+comparison = regard.evaluate(runs["additive"], against=runs["scaled_dot"]).comparison
+interval = f"95 % between {comparison.low:+.2f} and {comparison.high:+.2f}"
+print(f"\nadditive - scaled dot: {comparison.difference:+.2f} BLEU, {interval}, p = {comparison.p:.3f}")
 
 curves({score: run.records() for score, run in runs.items()}, args.out / "additive_vs_scaled_dot.png")
 print(args.out / "additive_vs_scaled_dot.png")

@@ -1,5 +1,6 @@
 """Words that must and must not come, samples of least risk, coverage, ensembles, alternatives at a position."""
 
+import math
 import random
 import re
 
@@ -14,6 +15,7 @@ from regard.errors import UserError
 from regard.models import build_model
 from regard.models.ensemble import ensemble
 from regard.nn.devices import cpu_has_bf16
+from regard.result import ranking
 from regard.search import Hypothesis
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import EOS
@@ -88,7 +90,8 @@ def test_least_risk_is_what_agrees_with_the_others():
     found = [Hypothesis([i], -float(i), [], True) for i in range(4)]
     ranked = least_risk(found, texts)
     assert [one.tokens for one in ranked] == [[0], [2], [3]]
-    assert ranked[0].score > ranked[1].score > ranked[2].score
+    assert 100 >= ranked[0].agreement > ranked[1].agreement > ranked[2].agreement >= 0
+    assert [one.score for one in ranked] == [0.0, -2.0, -3.0]  # what they were
     ours = translator("words")
     wish = Sampling(seed=3, risk=16, temperature=0.5)
     alone = [ours(text, sampling=wish).text for text in TEXTS[:4]]
@@ -106,15 +109,53 @@ def test_diverse_answers_differ_more():
     assert different(5.0) > different(0.0)
 
 
-def test_coverage_is_added_to_the_score():
+def test_coverage_ranks_by_the_score_and_a_penalty():
     ours = translator("words", 2, width=5, coverage=0.5)
     for text in TEXTS[:5]:
         result = ours(text, n_best=5)
         seen = result.attention.blocks["cross"][-1].mean(0).sum(0).clip(max=1.0)
-        likely = sum(result.logprobs) / len(result.logprobs)
-        assert result.score == pytest.approx(likely + 0.5 * float(np.log(seen).sum()), abs=1e-4)
-        scores = [result.score, *(other.score for other in result.alternatives)]
-        assert scores == sorted(scores, reverse=True)
+        assert result.coverage_penalty == pytest.approx(0.5 * float(np.log(seen).sum()), abs=1e-4)
+        sums = [ranking(answer) for answer in (result, *result.alternatives)]
+        assert sums == sorted(sums, reverse=True)
+        assert sums[0] == result.score + result.coverage_penalty
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    ("settings", "wishes"),
+    [
+        ({"width": 5}, {}),
+        ({"width": 1}, {}),
+        ({"width": 5, "coverage": 0.5}, {}),
+        ({"width": 5, "diversity": 1.0}, {}),
+        ({"width": 5}, {"must": "chat"}),
+        ({"width": 5}, {"sampling": Sampling(seed=3)}),
+        ({"width": 5}, {"sampling": Sampling(seed=3, risk=8)}),
+    ],
+)
+def test_a_score_has_one_unit(settings, wishes, length_penalty):
+    """Log-probability over length to the penalty, exactly, however the answers were found and ranked."""
+    ours = translator("words", 2, length_penalty=length_penalty, **settings)
+    for result in ours(TEXTS[:3], **wishes):
+        length = len(result.logprobs)
+        assert result.score == math.fsum(result.logprobs) / length**length_penalty
+        assert (result.coverage_penalty is not None) == ("coverage" in settings)
+        assert (result.agreement is not None) == bool("sampling" in wishes and wishes["sampling"].risk)
+
+
+def test_a_split_text_keeps_the_units():
+    ours = translator("words", 2, width=3, coverage=0.5)
+    ours.seen = 8
+    text = "le chat dort . la noire mange vite ."
+    covered = ours(text, n_best=2)
+    assert len(covered.parts) == 2
+    lengths = [len(part.logprobs) for part in covered.parts]
+    penalties = [part.coverage_penalty * length for part, length in zip(covered.parts, lengths)]
+    assert covered.coverage_penalty == pytest.approx(sum(penalties) / sum(lengths))
+    assert ranking(covered) >= ranking(covered.alternatives[0])
+    drawn = ours(text, sampling=Sampling(risk=8))
+    assert 0 <= drawn.agreement <= 100
+    assert drawn.score == pytest.approx(sum(drawn.logprobs) / len(drawn.logprobs))
 
 
 @pytest.mark.parametrize("config", [TINY, RNNConfig(width=16, embedding=16, dropout=0.0)])
@@ -145,7 +186,7 @@ def test_options_at_a_position():
         ours.options(result, 99)
 
 
-def test_bf16_answers_and_an_unknown_setting_is_refused(tmp_path):
+def test_bf16_answers(tmp_path):
     sizes = {"model": {"width": 16, "ffn": 16, "heads": 2}, "train": {"steps": 5, "evaluate_every": 5, "save_every": 5}}
     pairs = [("a b", "b a"), ("b a", "a b"), ("a", "a")] * 20
     run = regard.train(pairs, out=tmp_path / "run", text={"tokenizer": "words"}, **sizes)
@@ -158,8 +199,15 @@ def test_bf16_answers_and_an_unknown_setting_is_refused(tmp_path):
             assert not same or ours(text).score == pytest.approx(exact(text).score, abs=0.05)
         assert any(exact(text).score != ours(text).score for text in ("a b", "b a", "a"))
     assert regard.load(run, run)("a b").text == regard.load(run)("a b").text
-    with pytest.raises(UserError, match="no_repeat"):
+
+
+def test_an_unknown_option_is_refused(run):
+    with pytest.raises(UserError, match=r"load\(\) has no option no_repea; did you mean no_repeat\?"):
         regard.load(run, no_repea=3)
+    with pytest.raises(UserError, match=r"load\(\) has no option chekpoint; did you mean checkpoint\?"):
+        regard.load(run, chekpoint="best")
+    with pytest.raises(UserError, match=r"load\(\) has no option devise; did you mean device\?"):
+        regard.load("no such run either", devise="cpu")
 
 
 def test_a_script_without_spaces_has_no_bounds_of_words():

@@ -1,11 +1,14 @@
 """The command line, as a person or a script meets it."""
 
 import json
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -125,6 +128,77 @@ def test_answers_can_be_wished_for(run, refused):
     assert len(call("translate", run.path, "1+1", "--risk", 8).splitlines()) == 1
     assert len(call("translate", run.path, "1+1", "--nbest", 3, "--set", "diversity=1").splitlines()) == 3
     assert "did you mean search.diversity?" in refused("translate", run.path, "1+1", "--set", "diversty=1")
+
+
+def test_set_knows_search_settings_only(run, refused):
+    """Not the options of `load`, which have names of their own."""
+    text = run.path, "1+1"
+    assert refused("translate", *text, "--set", "beam=3") == "error: no setting search.beam; did you mean search.width?"
+    assert refused("translate", *text, "--set", "search.beam=3").endswith("did you mean search.width?")
+    for name in ("checkpoint=best", "device=cpu", "parts=1", "run=x"):
+        assert f"no setting search.{name.partition('=')[0]}" in refused("translate", *text, "--set", name)
+    assert "--set train.steps=3: only search settings" in refused("translate", *text, "--set", "train.steps=3")
+    assert "search.width=0: must be at least 1" in refused("translate", "no run", "1+1", "--set", "width=0")
+    assert call("translate", *text, "--set", "width=3", "--set", "search.no_repeat=2")
+
+
+def test_the_length_penalty_counts_for_every_beam(run):
+    for beam in (1, 2):
+        for penalty in (0.0, 0.5, 1.0):
+            words = ["--beam", beam, "--set", f"search.length_penalty={penalty}", "--json"]
+            found = json.loads(call("translate", run.path, "12+34", *words))
+            logprobs = found["logprobs"]
+            assert len(logprobs) > 1
+            assert found["score"] == math.fsum(logprobs) / len(logprobs) ** penalty
+
+
+def test_what_ranks_the_answers_is_told_by_its_name(run):
+    drawn = json.loads(call("translate", run.path, "12+34", "--risk", 8, "--nbest", 3, "--json"))
+    answers = [drawn, *drawn["alternatives"]]
+    agreements = [answer["agreement"] for answer in answers]
+    assert agreements == sorted(agreements, reverse=True)
+    assert all(0 <= agreement <= 100 for agreement in agreements)
+    assert all(answer["score"] < 0 for answer in answers)
+    lines = call("translate", run.path, "12+34", "--risk", 8, "--nbest", 3).splitlines()
+    assert [line.split("\t")[0] for line in lines] == [f"{agreement:.4f}" for agreement in agreements]
+
+    covered = json.loads(call("translate", run.path, "12+34", "--set", "coverage=0.5", "--nbest", 2, "--json"))
+    sums = [answer["score"] + answer["coverage_penalty"] for answer in (covered, *covered["alternatives"])]
+    assert sums == sorted(sums, reverse=True)
+    lines = call("translate", run.path, "12+34", "--set", "coverage=0.5", "--nbest", 2).splitlines()
+    assert [line.split("\t")[0] for line in lines] == [f"{number:.4f}" for number in sums]
+
+
+@pytest.fixture
+def standard_input():
+    """The writing end of a pipe from which this process reads its standard input."""
+    reading, writing = os.pipe()
+    before = os.dup(0)
+    os.dup2(reading, 0)
+    os.close(reading)
+    with open(writing, "wb", buffering=0) as pipe:
+        yield pipe
+    os.dup2(before, 0)
+    os.close(before)
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_lines_are_grouped_as_they_come(standard_input, monkeypatch, windows):
+    """On Windows `select` knows only sockets: there what has come is answered without waiting for more."""
+    bursts = sys.modules["regard.cli.translate"]._bursts  # regard.cli.translate is the command
+
+    def refuse(*_):
+        raise OSError(10038, "an operation was attempted on something that is not a socket")
+
+    if windows:
+        monkeypatch.setattr("select.select", refuse)
+        monkeypatch.setattr("sys.platform", "win32")
+    groups = bursts(None, lambda: 512)
+    standard_input.write(b"1+1\n2+2\n3")
+    assert next(groups) == [b"1+1", b"2+2"]
+    standard_input.write(b"+3\n\n4+4")
+    standard_input.close()
+    assert list(chain.from_iterable(groups)) == [b"3+3", b"", b"4+4"]
 
 
 def test_several_texts_and_a_file(run, here):
@@ -314,6 +388,34 @@ def test_evaluate_against(run):
     }  # fmt: skip
     assert list(found) == FIELDS.split()
     assert "a difference of +0.00" in call("evaluate", run.path, "--against", run.path)
+
+
+def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
+    """The difference is this run's score minus the other's."""
+    from regard import recipes
+    from regard.result import Result
+
+    Path("test.tsv").write_text("".join(f"{n}+{n}\tthe sum of {n} and {n} is {2 * n}\n" for n in range(10, 30)))
+    truth = dict(line.split("\t") for line in Path("test.tsv").read_text().splitlines())
+    shutil.copytree(run.path, here / "worse")
+    load = recipes.load
+
+    def loaded(which, **more):
+        translator = load(which, **more)
+        words = 4 if str(which) == "worse" else 9
+        answers = {text: " ".join(answer.split()[:words]) for text, answer in truth.items()}
+        translator.translate = lambda texts: (Result(text, answers[text], [], 0.0, []) for text in texts)
+        return translator
+
+    monkeypatch.setattr(recipes, "load", loaded)
+    found = json.loads(call("evaluate", run.path, "test.tsv", "--against", "worse", "--json"))
+    against = found["against"]
+    assert against["a"] == pytest.approx(found["bleu"])
+    assert against["a"] > against["b"]
+    assert against["difference"] == against["a"] - against["b"]
+    assert 0 < against["low"] <= against["difference"] <= against["high"]
+    said = call("evaluate", run.path, "test.tsv", "--against", "worse").splitlines()[-1]
+    assert f"BLEU {against['a']:.2f}, the other {against['b']:.2f}: a difference of +{against['difference']:.2f} (95 %: +" in said
 
 
 # show

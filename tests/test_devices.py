@@ -110,7 +110,7 @@ def fake_gpu(monkeypatch, translator, fits):
     """Its decoding runs here, and has room for so many source tokens."""
     tried = []
 
-    def on_gpu(placed, jobs, search, rules, room):
+    def on_gpu(placed, jobs, search, rules, room, every):
         tried.append(room)
         if room > fits:
             raise NO_ROOM

@@ -1,5 +1,6 @@
 """Evidence on a trained run: the rank correlation, the commands, and a run that is pruned. What it means is law 13."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -167,6 +168,24 @@ def test_heads_come_back_when_the_score_falls(run, tmp_path, monkeypatch):
     made = prune(run.path, tmp_path / "fallen", tolerance=10.0)
     assert len(gone(made)) == 6 - 2
     assert made.manifest["pruned"]["after"]["exact_match"] == pytest.approx(49.6)
+
+
+def test_bleu_counts_words_as_the_data_has_them(run, tmp_path, monkeypatch):
+    """With data.tokenized=true pruning reports the BLEU that evaluate reports."""
+    tokenized = regard.Run.open(shutil.copytree(run.path, tmp_path / "tokenized"))
+    data = dataclasses.replace(tokenized.config.data, tokenized=True)
+    tokenized.change(dataclasses.replace(tokenized.config, data=data))
+    pairs = [("1+1", "one, and one. make two"), ("2+2", "two and two. make four, again")]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+
+    def translate(self, texts, **_):
+        return (Result(text, "one and one. make four, again", [], 0.0, []) for text in texts)
+
+    monkeypatch.setattr(Translator, "translate", translate)
+    report = regard.evaluate(tokenized, tmp_path / "pairs.tsv").report
+    assert "tok:none" in report.bleu_signature
+    assert report.bleu != regard.evaluate(run, tmp_path / "pairs.tsv").report.bleu > 0
+    assert prune(tokenized.path, tmp_path / "new", pairs).manifest["pruned"]["before"]["bleu"] == pytest.approx(report.bleu)
 
 
 def test_what_cannot_be_pruned_is_refused(run, tiny, tmp_path):

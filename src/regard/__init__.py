@@ -1,34 +1,81 @@
 """Regard: a sequence-to-sequence toolkit, from attention up."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "Sampling", "UserError", "__version__", "evaluate", "load", "train"]
 
 if TYPE_CHECKING:
+    from regard import config as config
+    from regard import data as data
+    from regard import evidence as evidence
+    from regard import models as models
+    from regard import nn as nn
+    from regard import pictures as pictures
+    from regard import scoring as scoring
+    from regard import search as search
+    from regard import text as text
+    from regard import training as training
     from regard.config import Config as Config
     from regard.errors import UserError as UserError
+    from regard.recipes import Evaluation as Evaluation
     from regard.recipes import evaluate as evaluate
     from regard.recipes import train as train
+    from regard.result import Result as Result
     from regard.run import Run as Run
     from regard.translator import Sampling as Sampling
+    from regard.translator import Translator as Translator
     from regard.translator import load as load
 
-_HOME = {
+_NAMES = {
     "Config": "regard.config",
+    "Evaluation": "regard.recipes",
+    "Result": "regard.result",
     "Run": "regard.run",
     "Sampling": "regard.translator",
+    "Translator": "regard.translator",
     "UserError": "regard.errors",
     "evaluate": "regard.recipes",
     "load": "regard.translator",
     "train": "regard.recipes",
 }
+_MODULES = ("config", "data", "evidence", "models", "nn", "pictures", "scoring", "search", "text", "training")
+
+__all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
+    "Config",
+    "Evaluation",
+    "Result",
+    "Run",
+    "Sampling",
+    "Translator",
+    "UserError",
+    "__version__",
+    "config",
+    "data",
+    "evaluate",
+    "evidence",
+    "load",
+    "models",
+    "nn",
+    "pictures",
+    "scoring",
+    "search",
+    "text",
+    "train",
+    "training",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: torch takes a second, and `regard --help` does not need it."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    from importlib import import_module
+    if name in _MODULES:
+        return import_module(f"regard.{name}")
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")
 
-    return getattr(import_module(_HOME[name]), name)
+
+def __dir__() -> list[str]:
+    """The public names, also those that are not imported yet."""
+    special = [name for name in globals() if name.startswith("__")]
+    return sorted({*__all__, *special})

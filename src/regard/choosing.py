@@ -17,29 +17,40 @@ from regard.text.vocabulary import UNK, normalise
 Weights = npt.NDArray[np.float32]
 
 
-def least_risk(found: Sequence[Hypothesis], texts: Sequence[str]) -> list[Hypothesis]:
-    """Samples by how much they agree with the others: the mean chrF with each, highest first (Freitag et al. 2022).
+def least_risk(samples: Sequence[Hypothesis], texts: Sequence[str]) -> list[Hypothesis]:
+    """Samples by how well they agree with all samples: the mean chrF, highest first (Freitag et al. 2022).
 
-    A text that was drawn twice counts twice; it is given once, with that mean (0 to 100) as its score.
+    A text that was drawn twice counts twice. It is given once, with its mean chrF (0 to 100) as
+    `agreement`; its score stays what it was.
     """
-    metric, kinds = sacre("chrf"), list(dict.fromkeys(texts))
-    counts = np.array([texts.count(kind) for kind in kinds])
-    alike = np.array([[metric.sentence_score(one, [other]).score for other in kinds] for one in kinds])
-    worth = dict(zip(kinds, (alike @ counts) / counts.sum(), strict=True))
-    first = {kind: found[texts.index(kind)] for kind in kinds}
-    return [replace(first[kind], score=float(worth[kind])) for kind in sorted(kinds, key=lambda kind: -worth[kind])]
+    metric = sacre("chrf")
+    different = list(dict.fromkeys(texts))
+    counts = np.array([texts.count(text) for text in different])  # (N,)
+
+    chrf = np.empty((len(different), len(different)))
+    for i, text in enumerate(different):
+        for j, other in enumerate(different):
+            chrf[i, j] = metric.sentence_score(text, [other]).score
+
+    agreements = (chrf @ counts) / counts.sum()  # (N,)
+    firsts = [samples[texts.index(text)] for text in different]
+    agreed = [replace(one, agreement=float(value)) for one, value in zip(firsts, agreements)]
+    return sorted(agreed, key=lambda one: -(one.agreement or 0.0))
 
 
-def covered(
-    found: Sequence[Hypothesis], weights: Callable[[Hypothesis], npt.NDArray[np.float32]], beta: float
-) -> list[Hypothesis]:
-    """Scores with the coverage penalty β Σ_j log min(Σ_t a_tj, 1) (Wu et al. 2016, as CTranslate2 adds it); best first.
+def covered(hypotheses: Sequence[Hypothesis], weights: Callable[[Hypothesis], Weights], beta: float) -> list[Hypothesis]:
+    """Hypotheses with their coverage penalty, best sum of score and penalty first.
 
+    The penalty is β Σ_j log min(Σ_t a_tj, 1) (Wu et al. 2016, eq. 14, as CTranslate2 adds it).
     weights: the attention (T, S) with which a hypothesis was written.
     """
-    sums = (np.minimum(weights(one).sum(0), 1.0) for one in found)
-    scored = [replace(one, score=one.score + beta * float(np.log(seen[seen > 0]).sum())) for one, seen in zip(found, sums)]
-    return sorted(scored, key=lambda one: -one.score)
+    penalised = []
+    for one in hypotheses:
+        sums = np.minimum(weights(one).sum(0), 1.0)  # (S,)
+        penalty = beta * float(np.log(sums[sums > 0]).sum())
+        penalised.append(replace(one, coverage_penalty=penalty))
+
+    return sorted(penalised, key=lambda one: -(one.score + (one.coverage_penalty or 0.0)))
 
 
 def words(tokenizer: Tokenizer, must: str | Sequence[str], forbid: str | Sequence[str], prefix: str = "") -> Words:

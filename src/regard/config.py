@@ -38,6 +38,11 @@ class DataConfig:
     tokenized: bool = False  # The text is cut into words already: BLEU counts them as they stand (sacreBLEU's `none`).
     digest: str = ""  # sha256 of the encoded training data; written by training, checked on resume.
 
+    @property
+    def bleu_tokenize(self) -> str:
+        """The name of sacreBLEU's tokenizer for texts of this data; decided here for every BLEU."""
+        return "none" if self.tokenized else "13a"
+
 
 @dataclass(frozen=True)
 class TextConfig:
@@ -193,6 +198,8 @@ AT_LEAST_ONE = {
     *(f"train.{n}" for n in ("accumulate", "evaluate_every", "save_every", "log_every", "keep")),
     *("data.max_length", "data.batch_tokens", "text.size", "search.width", "search.batch_tokens", "model.relative_clip"),
 }
+ELSEWHERE = dict.fromkeys(("search.beam", "search.beam_size", "search.num_beams"), "search.width")
+"""Names that our settings have in other places, of which no spelling leads to ours."""
 MODELS: dict[str, type[TransformerConfig] | type[RNNConfig]] = {"transformer": TransformerConfig, "rnn": RNNConfig}
 SECTIONS: dict[str, Any] = {section.name: section.default_factory for section in dataclasses.fields(Config)}
 
@@ -214,7 +221,9 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
             for other in MODELS if section == "model" else ():
                 if name in get_type_hints(MODELS[other]):
                     raise UserError(f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)")
-            raise UserError(f"no setting {section}.{name}{nearest(name, hints, section + '.')}")
+            meant = ELSEWHERE.get(f"{section}.{name}")
+            hint = f"; did you mean {meant}?" if meant else nearest(name, hints, f"{section}.")
+            raise UserError(f"no setting {section}.{name}{hint}")
         parts[section] = cls(**{n: _checked(v, hints[n], f"{section}.{n}") for n, v in values.items()})
     return Config(**parts)
 

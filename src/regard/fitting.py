@@ -185,8 +185,9 @@ def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[st
         if run.config.train.metric in ("exact_match", "bleu"):
             translator = Translator(model, run.source, run.target, dataclasses.replace(run.config.search, width=1))
             answers = [result.text for result in translator.translate(p.source for p in pairs)]
-            references, kind = [p.targets for p in pairs], "none" if run.config.data.tokenized else "13a"
-            found |= {"exact_match": exact_match(answers, references), "bleu": bleu(answers, references, kind).score}
+            references = [p.targets for p in pairs]
+            found["exact_match"] = exact_match(answers, references)
+            found["bleu"] = bleu(answers, references, run.config.data.bleu_tokenize).score
         return found
 
     return validate

@@ -65,8 +65,11 @@ class Placed:
         return self.model.decoder.start(self.model.encoder(source, lengths))
 
     @torch.inference_mode()
-    def decode(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int) -> None:
-        """Fill what each job has found. room: source tokens side by side; where a GPU cannot hold so many, fewer."""
+    def decode(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, *, every: bool = False) -> None:
+        """Fill what each job has found. room: source tokens side by side; where a GPU cannot hold so many, fewer.
+
+        every: all hypotheses that have finished are wanted, not the best `n_best` only.
+        """
         if self.device.type == "cpu":
             self._by_engine(jobs, search, rules, room)
             return
@@ -76,7 +79,7 @@ class Placed:
         with self._turn, on_device(self.device):
             while True:
                 try:
-                    self._on_gpu(waiting, search, rules, room)
+                    self._on_gpu(waiting, search, rules, room, every)
                     return
                 except torch.OutOfMemoryError:
                     longest = max(len(job.source) for job in waiting)
@@ -100,8 +103,8 @@ class Placed:
         for _ in decode(self.model.step, self.begin, jobs, search, rules, room):
             pass
 
-    def _on_gpu(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int) -> None:
-        graphs = self._captured(jobs, search, rules)
+    def _on_gpu(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, every: bool) -> None:
+        graphs = None if every else self._captured(jobs, search, rules)
         if graphs is not None:
             for job in jobs:
                 job.restart()

@@ -33,38 +33,65 @@ def prune(
     points: float = 0.5,
     device: str = "auto",
 ) -> Run:
-    """Write a run without the heads that `pairs` (none: 500 of its dev pairs) can spare; the least needed are tried first.
+    """Write a copy of a run in which the heads that it can spare are silent.
 
-    Perplexity may grow by the share `tolerance`, BLEU and exact match (0 to 100) fall by `points`; the new `manifest["pruned"]`
-    has the heads and the scores before and after. In all checkpoints the weights with which those heads speak become zero:
-    shapes and speed stay, and training on may wake the heads again.
+    `pairs` judge what can be spared; by default, 500 pairs of the validation set. The least needed
+    heads go first, as long as perplexity grows by no more than the share `tolerance`; some come
+    back until BLEU and exact match (0 to 100) have fallen by no more than `points`. The new run's
+    `manifest["pruned"]` lists the heads and the scores before and after. In all checkpoints the
+    output weights of those heads become zero: shapes and speed stay, and further training may use
+    the heads again.
     """
-    old, out = Run.open(run), Path(out)
+    old = Run.open(run)
+    out = Path(out)
     translator = load(old, device=device)
     translator.settle()  # the heads are silenced in this very model, so it stays where it is
-    model, found = translator.model, heads_of(translator.model)
+    model = translator.model
+    all_heads = heads_of(model)
     if out.exists():
         raise UserError(f"{out} exists: name a new folder")
-    if not found or not all(attention.projections for _, attention in found.values()):
+    if not all_heads or not all(attention.projections for _, attention in all_heads.values()):
         raise UserError(f"{old.path}: an RNN has at most one head, and that one has no weights to silence")
-    rows = () if pairs else islice(iter(Corpus.open(old.path / "data" / "dev")), 500)
-    pairs = pairs or [(old.source.decode(source), old.target.decode(target)) for source, target in rows]
-    batches, references = batches_of(translator, pairs), [[target] for _, target in pairs]
 
-    def scores(gone: list[Head]) -> dict[str, float]:
-        with without(model, gone):
-            answers = [result.text for result in translator.translate(source for source, _ in pairs)]
-        right = {"bleu": bleu(answers, references).score, "exact_match": 100 * exact_match(answers, references)}
-        return {"loss": loss_without(model, batches, gone), **right}
+    pairs = pairs or _validation_pairs(old, 500)
+    references = [[target] for _, target in pairs]
+    batches = batches_of(translator, pairs)
 
-    before, removed = scores([]), list[Head]()
-    for one in sorted(heads(translator, pairs), key=lambda head: head.lost):
-        removed += [one] if loss_without(model, batches, [*removed, one]) <= before["loss"] + math.log1p(tolerance) else []
-    after = scores(removed)
-    while removed and any(after[name] < before[name] - points for name in ("bleu", "exact_match")):
-        after = scores(removed := removed[:-1])
-    facts = {"of": len(found), "heads": [one._asdict() for one in removed], "before": before, "after": after}
-    return _write(old, out, [(one.head, *found[one._replace(lost=0.0)]) for one in removed], facts)
+    def scores(silent: list[Head]) -> dict[str, float]:
+        with without(model, silent):
+            results = translator.translate(source for source, _ in pairs)
+            answers = [result.text for result in results]
+        return {
+            "loss": loss_without(model, batches, silent),
+            "bleu": bleu(answers, references, old.config.data.bleu_tokenize).score,
+            "exact_match": 100 * exact_match(answers, references),
+        }
+
+    before = scores([])
+    highest_loss = before["loss"] + math.log1p(tolerance)
+    silent: list[Head] = []
+    for head in sorted(heads(translator, pairs), key=lambda head: head.lost):
+        if loss_without(model, batches, [*silent, head]) <= highest_loss:
+            silent.append(head)
+
+    def fell_too_far(after: dict[str, float]) -> bool:
+        return any(after[name] < before[name] - points for name in ("bleu", "exact_match"))
+
+    after = scores(silent)
+    while silent and fell_too_far(after):
+        silent.pop()
+        after = scores(silent)
+
+    facts = {"of": len(all_heads), "heads": [head._asdict() for head in silent], "before": before, "after": after}
+    places = [(head.head, *all_heads[head._replace(lost=0.0)]) for head in silent]
+    return _write(old, out, places, facts)
+
+
+def _validation_pairs(run: Run, count: int) -> list[tuple[str, str]]:
+    """The first pairs of the run's validation set, as text."""
+    corpus = Corpus.open(run.path / "data" / "dev")
+    rows = islice(iter(corpus), count)
+    return [(run.source.decode(source), run.target.decode(target)) for source, target in rows]
 
 
 def _write(old: Run, out: Path, gone: list[tuple[int, str, Attention]], facts: dict[str, Any]) -> Run:

@@ -133,14 +133,15 @@ def evaluate(
     answers, comparison = [result.text for result in results], None
     if against is not None:
         other = load(against, beam=beam, device=device).translate(sources)
-        theirs, tokenized = [result.text for result in other], run.config.data.tokenized
-        comparison = paired_bootstrap(answers, theirs, references, tokenized=tokenized)
+        theirs = [result.text for result in other]
+        comparison = paired_bootstrap(answers, theirs, references, tokenize=run.config.data.bleu_tokenize)
     with tempfile.TemporaryDirectory() as folder:  # the references, each token given what came before
         corpus = encode(pairs, run.source, run.target, Path(folder) / "pairs", max_length=10**9, skipped=Skipped())
         found = mean_loss(translator.model, corpus, run.config.data.batch_tokens, translator.device)
     read: dict[str, Any] = {"tokens": int(found["tokens"]), "correct": round(found["accuracy"] * found["tokens"])}
     written: dict[str, Any] = {"seconds": seconds, "generated_tokens": sum(len(result.logprobs) for result in results)}
-    made = report(answers, references, sources, loss=found["loss"], **read, **written, tokenized=run.config.data.tokenized)
+    tokenize = run.config.data.bleu_tokenize
+    made = report(answers, references, sources, loss=found["loss"], **read, **written, tokenize=tokenize)
     return Evaluation(made, pairs, answers, comparison)
 
 
@@ -170,8 +171,8 @@ def evaluate_waiting(
             late = delays(*_words(translator, result), wait)
             lengths = len(pair.source.split()), max(1, len(pair.targets[0].split()))
             lags.append((average_lagging(late, *lengths), laal(late, *lengths)))
-        tokenize = "none" if run.config.data.tokenized else "13a"
-        score = bleu([result.text for result in results], [pair.targets for pair in pairs], tokenize).score
+        answers = [result.text for result in results]
+        score = bleu(answers, [pair.targets for pair in pairs], run.config.data.bleu_tokenize).score
         rows.append(Waiting(wait, score, *(sum(column) / len(lags) for column in zip(*lags))))
     return rows
 

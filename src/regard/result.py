@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regard import evidence
 from regard.errors import UserError
+from regard.evidence import correlation, gradient_times_input, occlusion
 from regard.pictures.page import write_page
 from regard.record import AttentionRecord
 from regard.text.vocabulary import normalise
@@ -24,10 +25,12 @@ EXPLAINED = 128
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another hypothesis of the search."""
+    """Another hypothesis of the search; the fields mean what those of `Result` do."""
 
     text: str
     score: float
+    agreement: float | None = None
+    coverage_penalty: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Result:
     text: str
     tokens: list[str]
     score: float
+    """Log-probability of the answer / length^search.length_penalty, always."""
     logprobs: list[float]
     alternatives: list[Alternative] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -56,6 +60,10 @@ class Result:
     """Of a text that was split."""
     no_repeat: int = field(default=0, repr=False)
     """With which it was decoded again, to break a loop."""
+    agreement: float | None = None
+    """Mean chrF with all samples, 0 to 100; None unless `Sampling.risk` ranked the answers by it."""
+    coverage_penalty: float | None = None
+    """What search.coverage adds to the score to rank the answers, at most 0; None without it."""
 
     def __str__(self) -> str:
         return self.text
@@ -109,37 +117,97 @@ class Result:
         spans = [(piece.start, piece.end) for piece in self.translator.source.pieces(self.source)]
         return overlooked(normalise(self.source), spans, self.looked_at)
 
-    def write_page(self, path: Path) -> Path:
-        """One HTML file that shows attention, what the search tried, and up to `EXPLAINED` tokens what the answer hangs on.
+    def write_page(self, path: Path, *, evidence: bool = True) -> Path:
+        """One HTML file that shows the attention, the tree of the beam and other answers.
 
-        Of a split text, that of its first part.
+        evidence: also what the answer depends on (occlusion and gradients), for texts of up to
+        `EXPLAINED` tokens; it takes as many readings of the text as there are tokens. Of a split
+        text, the page shows the first part.
         """
         if self.parts:
-            return next((part for part in self.parts if part.ids), self.parts[0]).write_page(path)
+            first = next((part for part in self.parts if part.ids), self.parts[0])
+            return first.write_page(path, evidence=evidence)
+
         translator = self._looker()
-        seen, notes, found = self.attention, [f"warning: {warning}" for warning in self.warnings], dict[str, Any]()
-        if "cross" in seen.blocks and max(len(seen.source), len(seen.target)) <= EXPLAINED:
-            found["occlusion"] = evidence.occlusion(translator, self)
-            found["gradient"] = evidence.gradient_times_input(translator, self)
-            notes += evidence.correlation(seen, found["occlusion"]).splitlines()
+        record = self.attention
+        notes = [f"warning: {warning}" for warning in self.warnings]
+        matrices: dict[str, npt.NDArray[Any]] = {}
+        short = max(len(record.source), len(record.target)) <= EXPLAINED
+        if evidence and short and "cross" in record.blocks:
+            matrices["occlusion"] = occlusion(translator, self)
+            matrices["gradient"] = gradient_times_input(translator, self)
+            notes += correlation(record, matrices["occlusion"]).splitlines()
+
         others = [(other.text, other.score) for other in self.alternatives]
         tree = translator.tree(self.source, no_repeat=self.no_repeat)
-        if [node.token for node in tree if node.fate == "chosen"][: len(self.tokens)] != self.tokens:
+        chosen = [node.token for node in tree if node.fate == "chosen"]
+        if chosen[: len(self.tokens)] != self.tokens:
             tree = []
             notes.append("A beam alone finds another answer than this one, so its tree is not shown.")
-        return write_page(path, seen, tree=tree, alternatives=others, evidence=found, notes=notes)
+
+        return write_page(path, record, tree=tree, alternatives=others, evidence=matrices, notes=notes)
+
+
+def ranking(answer: Result | Alternative) -> float:
+    """The number by which a search ranks its answers, highest first.
+
+    It is the agreement where samples were compared, else the score with its coverage penalty.
+    """
+    if answer.agreement is not None:
+        return answer.agreement
+    return answer.score + (answer.coverage_penalty or 0.0)
 
 
 def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
-    """The answer of a split text. A score is the mean of the parts' scores, weighted by the lengths of their answers."""
-    lengths, most = [len(part.logprobs) for part in parts], max(1 + len(part.alternatives) for part in parts)
-    ranked = [[Alternative(p.text, p.score), *p.alternatives] if p.logprobs else [Alternative("", 0.0)] * most for p in parts]
-    ranks = list(zip(*ranked))  # as many as of the part with the fewest
-    texts = ["".join(one.text + gap for one, gap in zip(rank, gaps)) for rank in ranks]
-    scores = [sum(one.score * n for one, n in zip(rank, lengths)) / max(1, sum(lengths)) for rank in ranks]
-    best, *others = map(Alternative, texts, scores)
-    notes = [f"part {i}: {warning}" for i, part in enumerate(parts, 1) for warning in part.warnings]
-    notes[5:] = [f"{len(notes) - 5:,} more about its parts"] if len(notes) > 5 else []
-    warnings = [f"longer than anything in training: split into {len(parts)} parts (an attention page shows the first)", *notes]
-    tokens, logprobs, ids = ([x for part in parts for x in getattr(part, name)] for name in ("tokens", "logprobs", "ids"))
-    return Result(text, best.text, tokens, best.score, logprobs, others, warnings, ids, parts[0].translator, parts)
+    """The answer of a text that was split: the parts' best answers, then their second best, …
+
+    Scores are means of the parts' scores, weighted by the lengths of the parts' best answers.
+    """
+    lengths = [len(part.logprobs) for part in parts]
+    most = max(1 + len(part.alternatives) for part in parts)
+    ranked = [_answers(part) if part.logprobs else [Alternative("", 0.0)] * most for part in parts]
+    ranks = zip(*ranked)  # as many as of the part with the fewest
+    best, *others = [_joined_answer(rank, lengths, gaps) for rank in ranks]
+
+    notes = [f"part {i}: {note}" for i, part in enumerate(parts, 1) for note in part.warnings]
+    if len(notes) > 5:
+        notes[5:] = [f"{len(notes) - 5:,} more about its parts"]
+    split = f"split into {len(parts)} parts (an attention page shows the first)"
+
+    return Result(
+        source=text,
+        text=best.text,
+        tokens=[token for part in parts for token in part.tokens],
+        score=best.score,
+        logprobs=[logprob for part in parts for logprob in part.logprobs],
+        alternatives=others,
+        warnings=[f"longer than anything in training: {split}", *notes],
+        ids=[id for part in parts for id in part.ids],
+        translator=parts[0].translator,
+        parts=parts,
+        agreement=best.agreement,
+        coverage_penalty=best.coverage_penalty,
+    )
+
+
+def _answers(result: Result) -> list[Alternative]:
+    """The answer and its alternatives, best first."""
+    best = Alternative(result.text, result.score, result.agreement, result.coverage_penalty)
+    return [best, *result.alternatives]
+
+
+def _joined_answer(answers: Sequence[Alternative], lengths: Sequence[int], gaps: Sequence[str]) -> Alternative:
+    """The answers of all parts as one."""
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        if all(value is None for value in values):
+            return None
+        total = sum((value or 0.0) * length for value, length in zip(values, lengths))
+        return total / max(1, sum(lengths))
+
+    return Alternative(
+        text="".join(answer.text + gap for answer, gap in zip(answers, gaps)),
+        score=mean([answer.score for answer in answers]) or 0.0,
+        agreement=mean([answer.agreement for answer in answers]),
+        coverage_penalty=mean([answer.coverage_penalty for answer in answers]),
+    )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.choosing import covered, least_risk, unmet, words
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
-from regard.errors import UserError
+from regard.errors import UserError, nearest
 from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders, ensemble
 from regard.nn import watch
@@ -155,6 +155,12 @@ class Translator:
         if device != "cpu":
             self.auto = True  # back to a GPU, if there is one here
 
+    @overload
+    def __call__(self, text: str, **wishes: Any) -> Result: ...
+
+    @overload
+    def __call__(self, text: Sequence[str], **wishes: Any) -> list[Result]: ...
+
     def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
         """One answer for a text, a list for several; `wishes` as for `translate`."""
         results = list(self.translate([text] if isinstance(text, str) else list(text), **wishes))
@@ -259,7 +265,7 @@ class Translator:
         waiting.sort(key=lambda job: -len(job.source))
         placed = self._placed
         try:
-            placed.decode(waiting, search, self._rules(placed.device, no_repeat), c.batch_tokens)
+            self._decode(placed, waiting, search, no_repeat)
         except torch.OutOfMemoryError as error:
             if not self.auto:
                 advice = "lower search.batch_tokens or the beam's width, or use device=cpu"
@@ -267,8 +273,12 @@ class Translator:
 
             placed.release()
             self._stay(error)
-            placed = self._placed
-            placed.decode(waiting, search, self._rules(placed.device, no_repeat), c.batch_tokens)
+            self._decode(self._placed, waiting, search, no_repeat)
+
+    def _decode(self, placed: Placed, jobs: Sequence[Job], search: Search, no_repeat: int) -> None:
+        rules = self._rules(placed.device, no_repeat)
+        every = bool(self.search.coverage)  # by which they are ranked anew
+        placed.decode(jobs, search, rules, self.search.batch_tokens, every=every)
 
     def _rules(self, device: torch.device, no_repeat: int = 0) -> Rules:
         demands = Constraints(no_repeat=no_repeat or self.search.no_repeat)
@@ -325,22 +335,27 @@ class Translator:
     ) -> Search:
         c, width = self.search, max(self.search.width, n)
         if sampling is not None:
-            return Sample(max(n, sampling.risk), sampling.temperature, sampling.top_k, sampling.top_p)
+            count = max(n, sampling.risk)
+            drawn = sampling.temperature, sampling.top_k, sampling.top_p
+            return Sample(count, *drawn, length_penalty=c.length_penalty)
         if must or forbid:
             demands = words(self.target, must, forbid, prefix)
             return Lexical(max(width, 5), n, c.length_penalty, c.patience, words=demands)
-        return Greedy() if width == 1 else Beam(width, n, c.length_penalty, c.patience, c.diversity)
+        if width == 1:
+            return Greedy(length_penalty=c.length_penalty)
+        return Beam(width, n, c.length_penalty, c.patience, c.diversity)
 
     def _result(self, text: str, ids: Sequence[int], found: list[Hypothesis], notes: list[str], no_repeat: int) -> Result:
         if not found:
-            warnings = []
             if len(ids) > self.most:
                 limit = f"more than search.batch_tokens={self.search.batch_tokens}"
-                warnings = [f"not answered: {len(ids):,} tokens without a space ({limit})"]
-            return Result(text, "", [], 0.0, [], [], [*warnings, *notes], translator=self)
+                notes = [f"not answered: {len(ids):,} tokens without a space ({limit})", *notes]
+            return Result(text, "", [], 0.0, [], [], notes, translator=self)
 
         best = found[0]
-        answer, *others = [Alternative(self.target.decode(one.tokens), one.score) for one in found]
+        answer, *others = [
+            Alternative(self.target.decode(one.tokens), one.score, one.agreement, one.coverage_penalty) for one in found
+        ]
         return Result(
             source=text,
             text=answer.text,
@@ -352,6 +367,8 @@ class Translator:
             ids=best.tokens,
             translator=self,
             no_repeat=no_repeat,
+            agreement=best.agreement,
+            coverage_penalty=best.coverage_penalty,
         )
 
     def _doubts(self, text: str, ids: Sequence[int], best: Hypothesis) -> list[str]:
@@ -446,6 +463,11 @@ def load(
     translate: starting it takes seconds, in which a CPU has answered many short texts. parts: your own classes, where the config
     says custom:Name. search: settings instead of the run's, such as no_repeat=3.
     """
+    known = get_type_hints(SearchConfig)
+    for name in search:
+        if name not in known:
+            options = ["checkpoint", "beam", "device", "parts", *known]
+            raise UserError(f"load() has no option {name}{nearest(name, options)}")
     runs = [one if isinstance(one, Run) else Run.open(one) for one in (run, *others)]
     first = runs[0]
     for other in runs[1:]:

@@ -1,5 +1,7 @@
 """Law 5: beam 1 = greedy, cached = uncached, and branches of one state do not disturb each other."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -32,20 +34,22 @@ def by_recomputing(model, source, lengths):
 
 
 @few
-@given(st.integers(0, 10_000), lengths)
+@given(st.integers(0, 10_000), lengths, st.sampled_from([0.0, 0.6, 1.0]))
 @torch.no_grad()
-def test_cached_is_uncached_and_beam_one_is_greedy(model, batch_of, seed, lengths):
+def test_cached_is_uncached_and_beam_one_is_greedy(model, batch_of, seed, lengths, penalty):
     batch = batch_of(seed, lengths)
-    limit = [LIMIT] * batch.size
-    found = greedy(model.step, start(model, batch), batch=batch.size, limit=limit)
+    rules = {"batch": batch.size, "limit": [LIMIT] * batch.size, "length_penalty": penalty}
+    found = greedy(model.step, start(model, batch), **rules)
     for row, one in enumerate(found):
         source = batch.source[row : row + 1, : batch.source_lengths[row]]
         again = by_recomputing(model, source, batch.source_lengths[row : row + 1])
         assert one.tokens + [EOS] * one.finished == again
-    narrow = beam(model.step, start(model, batch), batch=batch.size, limit=limit, width=1)
+    narrow = beam(model.step, start(model, batch), width=1, **rules)
     for one, [other] in zip(found, narrow, strict=True):
         assert (one.tokens, one.finished) == (other.tokens, other.finished)
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+        for score, logprobs in ((one.score, one.logprobs), (other.score, other.logprobs)):
+            assert score == math.fsum(logprobs) / len(logprobs) ** penalty
 
 
 @few
@@ -165,7 +169,7 @@ def test_the_source_is_kept_once_for_all_beams(model, batch_of):
     assert [len(one.key) for one in memories(pruned)] == [1] * len(kept)
 
 
-@pytest.mark.parametrize(("width", "penalty", "minimum"), [(1, 1.0, 0), (3, 1.0, 0), (4, 0.0, 2)])
+@pytest.mark.parametrize(("width", "penalty", "minimum"), [(1, 1.0, 0), (1, 0.0, 0), (3, 1.0, 0), (4, 0.0, 2)])
 @torch.no_grad()
 def test_reserved_memory_gives_what_growing_memory_gives(repeatable, batch_of, width, penalty, minimum):
     """What a GPU repeats as a graph, here without one."""

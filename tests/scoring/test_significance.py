@@ -1,12 +1,13 @@
 import random
 import time
-from typing import get_args
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from regard.errors import UserError
-from regard.scoring import metrics
-from regard.scoring.significance import Metric, paired_bootstrap
+from regard.scoring import metrics, significance
+from regard.scoring.significance import Metric, paired_bootstrap, sacre_scorer
 
 WORDS = ["the", "a", "cat", "dog", "house", "sees", "runs", "quickly", "over", "under", "red", "blue", "big", "small"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -34,14 +35,16 @@ def test_identical_systems_are_not_different(metric: Metric) -> None:
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_clearly_better_system_is_found_either_way_round(metric: Metric) -> None:
     bad, good = spoil(TEXTS[:100], 0.5, 1), spoil(TEXTS[:100], 0.1, 2)
-    there = paired_bootstrap(bad, good, REFERENCES[:100], metric=metric, samples=200)
-    back = paired_bootstrap(good, bad, REFERENCES[:100], metric=metric, samples=200)
+    there = paired_bootstrap(good, bad, REFERENCES[:100], metric=metric, samples=200)
+    back = paired_bootstrap(bad, good, REFERENCES[:100], metric=metric, samples=200)
+    assert there.difference == there.a - there.b
+    assert (there.difference > 0) == (metric != "ter")  # of TER less is better
     assert there.p < 0.05
     assert back.p == there.p
     assert back.difference == -there.difference
+    assert (-back.high, -back.low) == pytest.approx((there.low, there.high))
     assert there.low <= there.difference <= there.high
     assert not there.low <= 0 <= there.high
-    assert (there.difference < 0) == (metric == "ter")
 
 
 def test_equally_good_systems_are_rarely_told_apart() -> None:
@@ -60,6 +63,45 @@ def test_scores_are_those_of_the_metrics_and_the_seed_decides() -> None:
     assert one.b == pytest.approx(metrics.bleu(b, REFERENCES).score)
     assert one == paired_bootstrap(a, b, REFERENCES)
     assert one != paired_bootstrap(a, b, REFERENCES, seed=1)
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
+def test_the_public_way_gives_the_numbers_of_the_private_one(name: str) -> None:
+    """sacreBLEU promises no statistics of a line: without them the lines of a sample are scored again."""
+
+    class Public:
+        """The metric as its documentation has it."""
+
+        def __init__(self) -> None:
+            self.metric = metrics.sacre(name)
+
+        def corpus_score(self, *words: Any) -> Any:
+            return self.metric.corpus_score(*words)
+
+    several = [[text, *spoil([text], 0.5, i)][: 1 + i % 3] for i, text in enumerate(TEXTS[:30])]
+    outputs = spoil(TEXTS[:30], 0.3, 1)
+    fast = sacre_scorer(metrics.sacre(name), outputs, several)
+    slow = sacre_scorer(Public(), outputs, several)
+    rng = np.random.default_rng(1)
+    for counts in [np.ones(30, dtype=int), *(rng.multinomial(30, [1 / 30] * 30) for _ in range(5))]:
+        assert slow(counts) == pytest.approx(fast(counts), rel=1e-12)
+
+
+def test_a_comparison_is_the_same_without_private_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = spoil(TEXTS[:40], 0.3, 1), spoil(TEXTS[:40], 0.2, 2)
+    usual = paired_bootstrap(a, b, REFERENCES[:40], samples=30, tokenize="none")
+    monkeypatch.setattr(significance, "_by_statistics", significance._by_repeated_lines)
+    assert paired_bootstrap(a, b, REFERENCES[:40], samples=30, tokenize="none") == pytest.approx(usual)
+
+
+def test_the_tokenizer_is_the_one_asked_for() -> None:
+    texts = [f"{text}." for text in TEXTS[:40]]  # a last word and its full stop: one token or two
+    a, b = spoil(texts, 0.3, 1), spoil(texts, 0.2, 2)
+    references = [[text] for text in texts]
+    for tokenize in ("13a", "none"):
+        compared = paired_bootstrap(a, b, references, samples=10, tokenize=tokenize)
+        assert compared.a == pytest.approx(metrics.bleu(a, references, tokenize).score)
+        assert compared.b == pytest.approx(metrics.bleu(b, references, tokenize).score)
 
 
 def test_mistakes_are_told_in_words() -> None:

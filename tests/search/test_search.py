@@ -15,6 +15,7 @@ from regard.text.vocabulary import BOS, EOS, PAD, UNK
 
 SEEDS = st.integers(0, 10_000)
 LEVELS = st.sampled_from([0, 0, 1, 3])
+PENALTIES = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 quick = settings(max_examples=40, deadline=None)
 
 
@@ -40,14 +41,25 @@ def close(one: Hypothesis, other: Hypothesis) -> bool:
 
 
 @quick
-@given(SEEDS, LEVELS, st.integers(0, 3), st.integers(0, 2), st.sampled_from([0.0, 1.0]))
+@given(SEEDS, LEVELS, st.integers(0, 3), st.integers(0, 2), PENALTIES)
 def test_beam_of_one_is_greedy(table, seed, levels, minimum, no_repeat, length_penalty):
     rules = {"limit": [5, 1, 9, 7], "minimum": minimum, "constraints": Constraints(no_repeat=no_repeat)}
+    rules["length_penalty"] = length_penalty
     model = table.random(seed, levels=levels)
-    wide = model.run(beam, width=1, length_penalty=length_penalty, **rules)
+    wide = model.run(beam, width=1, **rules)
     for [one], other in zip(wide, model.run(greedy, **rules), strict=True):
         assert (one.tokens, one.finished) == (other.tokens, other.finished)
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-6)
+
+
+@quick
+@given(SEEDS, PENALTIES)
+def test_a_score_is_the_sum_over_the_length_to_the_penalty(table, seed, length_penalty):
+    """In every search alike, and exactly: it is computed from the log-probabilities that are given with it."""
+    model = table.random(seed)
+    for search, more in every_search([0, 1, 2, 3], limit=[5, 1, 9, 7], length_penalty=length_penalty):
+        for one in flat(model.run(search, **more)):
+            assert one.score == math.fsum(one.logprobs) / len(one.logprobs) ** length_penalty
 
 
 def enumerate_all(model, sentence: int, limit: int, alpha: float, tokens=(), logprobs=()) -> list[Hypothesis]:

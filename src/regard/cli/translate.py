@@ -4,9 +4,10 @@ import json
 import os
 import select
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from io import RawIOBase
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -15,7 +16,7 @@ import typer
 
 import regard
 from regard.cli.terms import Beam, Device, RunFolder, reader_may_leave, refuse_options, table
-from regard.config import parse_overrides
+from regard.config import build, parse_overrides
 from regard.errors import UserError
 
 LINES = {"cpu": 512, "gpu": 8192}
@@ -30,7 +31,7 @@ def translate(
     input: Annotated[Path | None, typer.Option(help="A file, one text a line.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the answers here, not to standard output.")] = None,
     beam: Beam = None,
-    nbest: Annotated[int, typer.Option(min=1, help="Answers per text.")] = 1,
+    nbest: Annotated[int, typer.Option(min=1, help="Answers per text, after the number that ranks them.")] = 1,
     sample: Annotated[bool, typer.Option("--sample", help="Draw the answer at random.")] = False,
     temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")] = 0,
@@ -72,7 +73,12 @@ def translate(
             table([f"token {at}", "probability", "the answer then"], rows)
         return
     wishes = {"n_best": nbest, "prefix": prefix, "must": must or [], "forbid": forbid or [], "sampling": sampling}
-    results = _answers(translator, [list(map(os.fsencode, text))] if text else _bursts(input, translator), wishes, coverage)
+
+    def enough() -> int:
+        return LINES["cpu" if translator.device.type == "cpu" else "gpu"]
+
+    bursts = [list(map(os.fsencode, text))] if text else _bursts(input, enough)
+    results = _answers(translator, bursts, wishes, coverage)
     first, warned = list(islice(results, 1)), 0  # a mistake shows before anything is written
     with reader_may_leave(), _opened(output) as sink:
         for result, last in chain(first, results):
@@ -133,33 +139,78 @@ def _sampling(sample: bool, *drawn: Any) -> Any:
 
 
 def _search_settings(words: list[str] | None) -> dict[str, Any]:
-    """`search.no_repeat=3` or `no_repeat=3` -> {"no_repeat": 3}"""
-    sections = parse_overrides([word if word.startswith("search.") else f"search.{word}" for word in words or []])
-    return dict(sections.get("search", {}))
+    """`search.no_repeat=3` or `no_repeat=3` -> {"no_repeat": 3}; any other setting is refused."""
+    settings: dict[str, Any] = {}
+    for word in words or []:
+        section, dot, _ = word.partition("=")[0].partition(".")
+        if dot and section != "search":
+            raise UserError(f"--set {word}: only search settings can change here, such as search.no_repeat=3")
+        full = word if dot else f"search.{word}"
+        settings |= parse_overrides([full])["search"]
+
+    build({"search": settings})  # a misspelt name or a wrong value is told before anything is loaded
+    return settings
 
 
 def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
+    """What is printed for one text: its answers, one a line, or a JSON object."""
+    from regard.result import ranking
+
     if as_json:
-        names = ("source", "text", "score", "tokens", "logprobs", "alternatives", "warnings", *(["coverage"] * coverage))
-        return json.dumps({name: getattr(result, name) for name in names}, ensure_ascii=False, default=asdict)
+        return json.dumps(_object(result, coverage), ensure_ascii=False)
+    if nbest == 1:
+        return str(result.text)
     answers = [result, *result.alternatives]
-    return "\n".join(a.text if nbest == 1 else f"{a.score:.4f}\t{a.text}" for a in answers)
+    return "\n".join(f"{ranking(answer):.4f}\t{answer.text}" for answer in answers)
 
 
-def _bursts(path: Path | None, translator: Any) -> Iterator[list[bytes]]:
-    """Lines as they come, several together; but none waits more than 20 ms for the next."""
+def _object(result: Any, coverage: bool) -> dict[str, Any]:
+    """The fields of --json; those that only some searches have are left out where there are none."""
+    names = ["source", "text", "score", "agreement", "coverage_penalty", "tokens", "logprobs"]
+    fields = {name: getattr(result, name) for name in names}
+    fields["alternatives"] = [_present(asdict(other)) for other in result.alternatives]
+    fields["warnings"] = result.warnings
+    fields = _present(fields)
+    if coverage:
+        fields["coverage"] = result.coverage
+    return fields
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes]]:
+    """Lines of a file, or of standard input as they come: no line waits more than 20 ms for the next."""
     if path is not None and (path.is_dir() or not path.exists()):
         raise UserError(f"{path}: no such file")
-    with path.open("rb", buffering=0) if path else open(0, "rb", buffering=0, closefd=False) as stream:
-        rest, block = b"", b"\n"
-        while block:
-            burst: list[bytes] = []
-            most = LINES["cpu" if translator.device.type == "cpu" else "gpu"]
-            while block and len(burst) < most and (not burst or path or select.select([stream], [], [], 0.02)[0]):
-                block = stream.read(1 << 16)
-                *whole, rest = (rest + block).split(b"\n")
-                if not block and rest:  # the last line may lack its end
-                    whole = [rest]
-                burst += whole
-            if burst:
-                yield burst
+    if path is not None:
+        with path.open("rb", buffering=0) as file:
+            yield from _lines_together(file, enough, lambda: True)
+    else:
+        with open(0, "rb", buffering=0, closefd=False) as stream:
+            yield from _lines_together(stream, enough, lambda: _more_soon(stream))
+
+
+def _more_soon(stream: RawIOBase) -> bool:
+    """Whether there is more to read within 20 ms. On Windows, where only sockets can be asked, no."""
+    if sys.platform == "win32":
+        return False
+    readable, _, _ = select.select([stream], [], [], 0.02)
+    return bool(readable)
+
+
+def _lines_together(stream: RawIOBase, enough: Callable[[], int], more_soon: Callable[[], bool]) -> Iterator[list[bytes]]:
+    """Groups of lines: a group ends with `enough` lines, or where no more come soon."""
+    group: list[bytes] = []
+    rest = b""  # a line whose end has not come yet
+    while block := stream.read(1 << 16):
+        *lines, rest = (rest + block).split(b"\n")
+        group += lines
+        if group and (len(group) >= enough() or not more_soon()):
+            yield group
+            group = []
+    if rest:  # the last line may lack its end
+        group.append(rest)
+    if group:
+        yield group

@@ -43,9 +43,13 @@ def sacre(name: str, **options: Any) -> Any:
 
 def _corpus(metric: Any, hypotheses: Texts, references: References) -> Corpus:
     check(hypotheses, references)
-    # sacreBLEU wants the first reference of every line, then the second of every line, …; None where there is none
-    score = metric.corpus_score(list(hypotheses), list(zip_longest(*references))).score
+    score = metric.corpus_score(list(hypotheses), columns(references)).score
     return Corpus(float(score), str(metric.get_signature()))
+
+
+def columns(references: References) -> list[tuple[str | None, ...]]:
+    """As sacreBLEU wants them: the first reference of every line, then the second, …, or None."""
+    return list(zip_longest(*references))
 
 
 def check(hypotheses: Texts, references: References, sources: Texts | None = None) -> None:

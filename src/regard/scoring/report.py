@@ -45,11 +45,14 @@ def report(
     correct: int,
     seconds: float,
     generated_tokens: int,
-    tokenized: bool = False,
+    tokenize: str = "13a",
 ) -> Report:
-    """Score outputs by every metric, and add what was measured: `loss` is the mean over `tokens`, `correct` of them right."""
+    """Score outputs by every metric, and add what was measured.
+
+    `loss` is the mean over `tokens`, `correct` of them right; `tokenize` is sacreBLEU's tokenizer for BLEU.
+    """
     metrics.check(hypotheses, references, sources)
-    bleu = metrics.bleu(hypotheses, references, "none" if tokenized else "13a")
+    bleu = metrics.bleu(hypotheses, references, tokenize)
     chrf, ter = metrics.chrf(hypotheses, references), metrics.ter(hypotheses, references)
     scores = {"bleu": bleu.score, "chrf": chrf.score, "ter": ter.score}
     rates = {rate.__name__: rate(hypotheses, references) for rate in (metrics.exact_match, metrics.wer, metrics.per)}

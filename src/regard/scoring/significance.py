@@ -1,26 +1,28 @@
 """Is one system really better than another, or was it the luck of the test set?"""
 
 from collections.abc import Callable
-from itertools import zip_longest
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from regard.scoring.metrics import References, Texts, check, sacre
+from regard.scoring.metrics import References, Texts, check, columns, sacre
 
 Metric = Literal["bleu", "chrf", "ter", "exact_match"]
-Score = Callable[[np.ndarray], float]
+Counts = npt.NDArray[np.int64]
+Scorer = Callable[[Counts], float]
+"""Counts (N,) -> the score of a test set in which example i stands counts[i] times."""
 
 
 class Comparison(NamedTuple):
-    """System `a` against system `b` on the same examples."""
+    """System `a`, the one asked about, against system `b` on the same examples."""
 
     a: float
     b: float
-    difference: float  # b - a
-    low: float  # 95 of 100 resampled test sets lie between this
-    high: float  # and this
-    p: float  # how often chance alone would show a difference at least as large, in either direction
+    difference: float  # a - b: above 0 where `a` has the higher score
+    low: float  # 95 % of the resampled differences lie between `low` …
+    high: float  # … and `high`
+    p: float  # how often chance alone shows a difference at least as large, in either direction
 
 
 def paired_bootstrap(
@@ -31,31 +33,75 @@ def paired_bootstrap(
     metric: Metric = "bleu",
     samples: int = 1000,
     seed: int = 12345,
-    tokenized: bool = False,
+    tokenize: str = "13a",
 ) -> Comparison:
-    """Koehn 2004: draw the test set anew with replacement `samples` times, score both systems on each draw.
+    """Koehn 2004: draw the test set anew with replacement `samples` times, score both on each draw.
 
-    For p the differences are shifted to mean zero, what they would be if the systems were equal, and those are counted
-    that are as far out as the one observed. Identical systems therefore get p = 1.
+    For p the differences are shifted to mean zero, what they would be if the systems were equal,
+    and those are counted that are as far out as the one observed. Identical systems therefore get
+    p = 1. `tokenize` is sacreBLEU's tokenizer for BLEU.
     """
-    (first, score), (second, _) = (_statistics(system, references, metric, tokenized) for system in (a, b))
-    rng, count, differences = np.random.default_rng(seed), len(first), np.empty(samples)
+    score_a = _scorer(a, references, metric, tokenize)
+    score_b = _scorer(b, references, metric, tokenize)
+    rng = np.random.default_rng(seed)
+    size = len(references)
+
+    differences = np.empty(samples)
     for i in range(samples):
-        # How often each example was drawn times its statistics: no resampled corpus is ever built.
-        drawn = np.bincount(rng.integers(count, size=count), minlength=count).astype(np.float64)
-        differences[i] = score(drawn @ second) - score(drawn @ first)
-    score_a, score_b = score(first.sum(0)), score(second.sum(0))
+        drawn = np.bincount(rng.integers(size, size=size), minlength=size)  # (N,)
+        differences[i] = score_a(drawn) - score_b(drawn)
+
+    once = np.ones(size, dtype=np.int64)  # (N,) the test set as it is
+    whole_a = score_a(once)
+    whole_b = score_b(once)
+    difference = whole_a - whole_b
     low, high = np.quantile(differences, [0.025, 0.975])
-    as_far = np.abs(differences - differences.mean()) >= abs(score_b - score_a) - 1e-9
-    return Comparison(score_a, score_b, score_b - score_a, float(low), float(high), p=(int(as_far.sum()) + 1) / (samples + 1))
+    as_far = np.abs(differences - differences.mean()) >= abs(difference) - 1e-9
+    p = (int(as_far.sum()) + 1) / (samples + 1)
+
+    return Comparison(whole_a, whole_b, difference, float(low), float(high), p)
 
 
-def _statistics(outputs: Texts, references: References, metric: Metric, tokenized: bool) -> tuple[np.ndarray, Score]:
-    """Counts (N, K) of every example, and the function from their sum (K,) to the score of a corpus."""
+def _scorer(outputs: Texts, references: References, metric: Metric, tokenize: str) -> Scorer:
+    """The scorer of one system by one metric."""
     check(outputs, references)
     if metric == "exact_match":
-        hits = [[float(output in answers), 1.0] for output, answers in zip(outputs, references)]
-        return np.array(hits), lambda total: float(total[0] / total[1])
-    judge = sacre(metric, **({"tokenize": "none", "force": True} if tokenized and metric == "bleu" else {}))
-    counts = judge._extract_corpus_statistics(list(outputs), list(zip_longest(*references)))
-    return np.array(counts, dtype=np.float64), lambda total: float(judge._compute_score_from_stats(list(total)).score)
+        hits = np.array([text in answers for text, answers in zip(outputs, references)])  # (N,)
+        return lambda counts: float((counts @ hits) / counts.sum())
+
+    options = {"tokenize": tokenize, "force": True} if metric == "bleu" else {}
+    return sacre_scorer(sacre(metric, **options), outputs, references)
+
+
+def sacre_scorer(judge: Any, outputs: Texts, references: References) -> Scorer:
+    """The scorer of one system by a metric of sacreBLEU.
+
+    sacreBLEU's statistics of each line make it one product of matrices, but they are private to
+    sacreBLEU: where a version lacks them, its public function scores the repeated lines.
+    """
+    private = ("_extract_corpus_statistics", "_compute_score_from_stats")
+    if all(hasattr(judge, name) for name in private):
+        return _by_statistics(judge, outputs, references)
+    return _by_repeated_lines(judge, outputs, references)
+
+
+def _by_statistics(judge: Any, outputs: Texts, references: References) -> Scorer:
+    lines = judge._extract_corpus_statistics(list(outputs), columns(references))
+    statistics = np.array(lines, dtype=np.float64)  # (N, K); a corpus has their sum
+
+    def score(counts: Counts) -> float:
+        return float(judge._compute_score_from_stats(list(counts @ statistics)).score)
+
+    return score
+
+
+def _by_repeated_lines(judge: Any, outputs: Texts, references: References) -> Scorer:
+    """The public way, which reads every line again for every sample: slow, and the same numbers."""
+
+    def score(counts: Counts) -> float:
+        lines = np.repeat(np.arange(len(counts)), counts).tolist()  # line i counts[i] times
+        drawn_outputs = [outputs[line] for line in lines]
+        drawn_references = [references[line] for line in lines]
+        return float(judge.corpus_score(drawn_outputs, columns(drawn_references)).score)
+
+    return score

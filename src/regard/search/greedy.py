@@ -1,6 +1,7 @@
 """The likeliest token at every step."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,10 +11,16 @@ from regard.search.engine import Paths, together
 from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 
+@dataclass
 class Greedy:
-    """Hypotheses that go each its own way, by `pick`."""
+    """Hypotheses that go each its own way, by `pick`.
 
-    copies, apart, length_penalty = 1, True, 1.0
+    `length_penalty` changes no choice, only the score: sum / length**penalty, as for a beam.
+    """
+
+    copies = 1
+    apart = True
+    length_penalty: float = field(default=1.0, kw_only=True)
 
     def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
         """Ids (R,) from logits (R, V): the likeliest, a tie to the lower id."""
@@ -29,9 +36,10 @@ class Greedy:
         return False
 
 
-def greedy(step: Step[S], state: S, **rules: Any) -> list[Hypothesis]:
+def greedy(step: Step[S], state: S, *, length_penalty: float = 1.0, **rules: Any) -> list[Hypothesis]:
     """The likeliest token at every step, a tie to the lower id; one hypothesis for each sentence.
 
-    `rules` are the keywords of `together` and `Rules`: batch, limit, minimum, …  The score is the mean log-probability.
+    `rules` are the keywords of `together` and `Rules`: batch, limit, minimum, …
     """
-    return [only for [only] in together(step, state, Greedy(), **rules)]
+    search = Greedy(length_penalty=length_penalty)
+    return [only for [only] in together(step, state, search, **rules)]

@@ -39,8 +39,13 @@ class Hypothesis:
 
     tokens: list[int]
     score: float
+    """Always the sum of `logprobs` / length**penalty, whatever else ranks the hypotheses."""
     logprobs: list[float]
     finished: bool
+    agreement: float | None = None
+    """Mean chrF with all samples, 0 to 100, where they are ranked by it (minimum Bayes risk)."""
+    coverage_penalty: float | None = None
+    """At most 0; where there is one, hypotheses are ranked by score + coverage_penalty."""
 
     @classmethod
     def build(cls, produced: list[int], logprobs: list[float], length_penalty: float = 1.0) -> Self:

@@ -39,10 +39,19 @@ class Sample(Greedy):
 
 
 def sample(
-    step: Step[S], state: S, *, n: int = 1, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, **rules: Any
+    step: Step[S],
+    state: S,
+    *,
+    n: int = 1,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    length_penalty: float = 1.0,
+    **rules: Any,
 ) -> list[list[Hypothesis]]:
     """`n` samples of each sentence; `rules` as in `greedy`, and `seeds`."""
-    return together(step, state, Sample(n, temperature, top_k, top_p), **rules)
+    search = Sample(n, temperature, top_k, top_p, length_penalty=length_penalty)
+    return together(step, state, search, **rules)
 
 
 def dice(seeds: Tensor, ages: Tensor, copies: int) -> Tensor:
