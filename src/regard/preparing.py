@@ -14,7 +14,7 @@ from regard import planning
 from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import encode
 from regard.data.pairs import Skipped
-from regard.data.splits import Items, Splits, from_iterable, leaks, open_data
+from regard.data.splits import Items, Splits, Stream, from_iterable, leaks, open_data, open_split
 from regard.errors import UserError
 from regard.models import build_model
 from regard.nn.kernels import cpu_has_bf16
@@ -31,7 +31,14 @@ def open_splits(c: DataConfig) -> Splits:
     return open_data(c.path, source=c.source or None, target=c.target or None, options=c.options, **_deal(c))
 
 
+def open_split_of(c: DataConfig, split: str) -> Stream:
+    """One split of it."""
+    names = {"source": c.source or None, "target": c.target or None}
+    return open_split(c.path, split, **names, options=c.options, **_deal(c))
+
+
 def _deal(c: DataConfig) -> dict[str, Any]:
+    """How pairs are dealt out: 0 in the config is None for open_data."""
     return {"limit": c.limit or None, "group": c.group, "dev": c.dev or None, "test": c.test or None, "seed": c.seed}
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import math
-import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +14,12 @@ from regard.config import Config, Settings
 from regard.data.corpus import encode
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers import plain_name
-from regard.data.splits import grouped, open_data
+from regard.data.splits import grouped, named_data, open_data
+from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
 from regard.online import check_online
-from regard.preparing import open_splits, pick_device, prepare
+from regard.preparing import open_split_of, pick_device, prepare
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
 from regard.result import Result
@@ -54,7 +54,7 @@ def train(
     """
     reporter = reporter or Reporter()
     given: Settings = settings.to_settings(data) if isinstance(data, Config) else {}
-    data = str(Path(data).resolve()) if isinstance(data, str | Path) and os.path.exists(data) else data
+    data = named_data(data) if isinstance(data, str | Path) else data
     name = str(given["data"]["path"]) if isinstance(data, Config) else str(data) if isinstance(data, str | Path) else "pairs"
     pairs = None if isinstance(data, str | Path | Config) else data
     start = {"train": {"start_from": str(start_from)}} if start_from else {}
@@ -184,12 +184,19 @@ def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]
 
 
 def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
+    """The pairs to judge a run by: of a split, or a whole file."""
     c = run.config.data
     if data is None and not c.path:
         raise UserError(f"{run.path}: trained on pairs given from Python; say which data to judge it on")
     if data is None:
-        return open_splits(c).split(split)
-    if Path(data).is_file():
-        named = not plain_name(Path(data)).endswith(".tsv")  # a TSV can judge what was trained on two files
-        return open_data(str(data), source=c.source if named else None, target=c.target if named else None, dev=0, test=0).train
-    return open_splits(dataclasses.replace(c, path=str(data), limit=0)).split(split)
+        return open_split_of(c, split)
+
+    spec = named_data(data)
+    if Path(spec).is_file() and spec not in TASKS:
+        named = not plain_name(Path(spec)).endswith(".tsv")  # a TSV can judge what was trained on two files
+        source = c.source if named else None
+        target = c.target if named else None
+        return open_data(spec, source=source, target=target, dev=0, test=0).train
+
+    options = c.options if spec == c.path else {}  # those of the run's own task
+    return open_split_of(dataclasses.replace(c, path=spec, options=options, limit=0), split)
