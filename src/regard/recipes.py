@@ -19,7 +19,7 @@ from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
 from regard.online import check_online
-from regard.preparing import open_split_of, pick_device, prepare
+from regard.preparing import open_split_of, open_splits, pick_device, prepare, seen_in_training
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
 from regard.result import Result
@@ -110,6 +110,7 @@ class Evaluation:
     pairs: list[Pair]
     answers: list[str]
     comparison: Comparison | None = None
+    seen_in_training: int | None = None  # of the sources; None: the training data is not there any more
 
 
 def evaluate(
@@ -123,7 +124,7 @@ def evaluate(
 ) -> Evaluation:
     """Judge a run on a split of its own data, or on `data` (a file: all of it); each source once, against all references."""
     run = run if isinstance(run, Run) else Run.open(run)
-    pairs = grouped(_judged(run, data, split))
+    pairs, seen = _judged_and_seen(run, data, split)
     sources, references = [pair.source for pair in pairs], [pair.targets for pair in pairs]
     translator = load(run, beam=beam, device=device)
     began = time.monotonic()
@@ -140,7 +141,7 @@ def evaluate(
     read: dict[str, Any] = {"tokens": int(found["tokens"]), "correct": round(found["accuracy"] * found["tokens"])}
     written: dict[str, Any] = {"seconds": seconds, "generated_tokens": sum(len(result.logprobs) for result in results)}
     made = report(answers, references, sources, loss=found["loss"], **read, **written, tokenized=run.config.data.tokenized)
-    return Evaluation(made, pairs, answers, comparison)
+    return Evaluation(made, pairs, answers, comparison, seen)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +182,13 @@ def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]
     source = [*(piece.end for piece in translator.source.pieces(text)), len(text)]
     target = (end for _, end in translator.target.spans(result.ids))
     return [len(text[:end].split()) for end in source], [len(result.text[:end].split()) for end in target]
+
+
+def _judged_and_seen(run: Run, data: str | Path | None, split: str) -> tuple[list[Pair], int | None]:
+    """The pairs to judge a run by, each source once, and how many of those sources stand in its training data."""
+    own = open_splits(run.config.data) if data is None and run.config.data.path else None
+    pairs = grouped(own.split(split) if own is not None else _judged(run, data, split))
+    return pairs, seen_in_training(run.config.data, pairs, own)
 
 
 def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:

@@ -2,9 +2,11 @@
 
 import gzip
 import io
+import json
 import os
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from regard.cli.data import data_inspect
 from regard.data.pairs import Pair
 from regard.data.splits import Leaks, Splits, Stream, from_iterable, grouped, leaks, open_data, open_split
 from regard.errors import UserError
+from regard.preparing import seen_in_training
 from regard.reporter import Reporter
 
 word = st.sampled_from("abcdefgh")
@@ -307,3 +310,19 @@ def test_a_folder_with_a_test_file_only(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a b\n")
     with pytest.raises(UserError, match=r"no usable pair for test .*one column"):
         open_split(str(tmp_path), "test")
+
+
+def test_evaluate_tells_what_stands_in_training(run, tmp_path: Path, command) -> None:
+    """Of its own test nothing, of a file what is there, of training all; unknown where training had no file."""
+    train = [pair.source for pair in open_data("arithmetic", options=run.config.data.options, seed=run.config.data.seed).train]
+    (tmp_path / "mixed.tsv").write_text("".join(f"{source}\t1\n" for source in (*train[:4], *train[:4], "x+y")))
+    assert regard.evaluate(run).seen_in_training == 0
+    assert regard.evaluate(run, tmp_path / "mixed.tsv").seen_in_training == len({*train[:4]})
+    everything = regard.evaluate(run, split="train")
+    assert everything.seen_in_training == len(everything.pairs) == len({*train})
+    told = command("evaluate", run.path, tmp_path / "mixed.tsv").stdout
+    assert f"{len({*train[:4]})} of the {len({*train[:4]}) + 1} sources stand in the training data" in told
+    figures = json.loads(command("evaluate", run.path, "--json").stdout)
+    assert figures["seen_in_training"] == 0
+    assert seen_in_training(replace(run.config.data, path=""), [Pair("a", ("b",), 1)]) is None
+    assert seen_in_training(replace(run.config.data, path="moved.tsv", options={}), [Pair("a", ("b",), 1)]) is None

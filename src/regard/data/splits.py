@@ -14,9 +14,11 @@ from unicodedata import category
 import numpy as np
 import numpy.typing as npt
 
+from regard.data.drawn import Drawn
 from regard.data.pairs import Pair, Skipped, stable_hash
 from regard.data.readers import SUFFIXES, aligned, plain_name, read
-from regard.data.tasks import TASKS, Options, Task, whole_number
+from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
+from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
 from regard.text.vocabulary import normalise
 
@@ -56,6 +58,14 @@ class Splits:
     long: Stream | None = None  # tasks only: longer than anything in training
     skipped: Skipped = field(default_factory=Skipped)
     notes: list[str] = field(default_factory=list)
+    drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
+
+    def seen_in_training(self, sources: Iterable[str]) -> int:
+        """How many of these sources, each counted once, stand in the training pairs as they are written."""
+        wanted = set(sources)
+        if self.drawn is not None:
+            return self.drawn.count(wanted)
+        return len({pair.source for pair in self.train if pair.source in wanted})
 
     def split(self, name: str) -> Stream:
         found = {"train": self.train, "dev": self.dev, "test": self.test, "long": self.long}
@@ -91,9 +101,10 @@ def open_data(
     """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA. For `deal` see Deal."""
     skipped = Skipped()
     notes: list[str] = []
+    drawn = None
 
     if spec in TASKS:
-        streams = _generated(TASKS[spec], dict(options or {}), Deal(**deal))
+        streams, drawn = _generated(TASKS[spec], dict(options or {}), Deal(**deal))
         if os.path.exists(spec):
             notes.append(f"{spec} is the task of that name; write ./{spec} for what lies in this folder")
     elif options:
@@ -105,8 +116,9 @@ def open_data(
         }
 
     for part, stream in streams.items():
-        _look(spec, part, stream, skipped)
-    splits = Splits(spec, streams["train"], streams.get("dev"), streams.get("test"), streams.get("long"), skipped, notes)
+        if drawn is None or part == "train":  # what is held out asks for all that training draws
+            _look(spec, part, stream, skipped)
+    splits = Splits(spec, streams["train"], streams.get("dev"), streams.get("test"), streams.get("long"), skipped, notes, drawn)
     return splits if spec in TASKS else _dealt(splits, Deal(**deal))
 
 
@@ -158,15 +170,35 @@ def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
         yield Pair(first, (second, *more), line)
 
 
-def _generated(task: Task, options: dict[str, str | int], deal: Deal) -> dict[str, Stream]:
+def _generated(task: Task, options: dict[str, str | int], deal: Deal) -> tuple[dict[str, Stream], Drawn | None]:
+    """A task's streams, and what keeps dev and test from repeating training where independent draws would.
+
+    Dev and test may share a formula with each other: neither is learned from.
+    """
+    overlap = task.apart != "drawn" or yes_or_no(f"{task.name} overlap", options.pop("overlap", False))
     counts = {part: whole_number(part, options.pop(part, getattr(task, part))) for part in ("train", "dev", "test")}
     counts["train"] = min(counts["train"], deal.limit or counts["train"])
     counts |= {part: count for part, count in (("dev", deal.dev), ("test", deal.test)) if count is not None}
     if counts["train"] < 1 or min(counts.values()) < 0:
         raise UserError(f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: nothing to train on")
-    made = partial(task.pairs, seed=deal.seed, options=options)
     counts["long"] = counts["test"]
-    return {part: Stream(partial(_numbered, partial(made, counts[part], split=part))) for part in task.splits if counts[part]}
+
+    drawing = partial(task.pairs, seed=deal.seed, options=options)
+    streams = {
+        part: Stream(partial(_numbered, partial(drawing, counts[part], split=part))) for part in task.splits if counts[part]
+    }
+    if overlap or task.space is None:
+        return streams, None
+
+    drawn = Drawn(task.name, streams["train"], task.space(**task.chosen(options)))
+    for part in streams.keys() - {"train"}:
+        held_out = partial(_held_out, drawn, drawing, counts[part], part)
+        streams[part] = Stream(partial(_numbered, held_out))
+    return streams, drawn
+
+
+def _held_out(drawn: Drawn, drawing: Callable[..., Pairs], count: int, split: str) -> Pairs:
+    return drawn.held_out(drawing(None, split=split), count, split)
 
 
 def _place(spec: str, source: str | None, target: str | None) -> Path | None:
