@@ -374,7 +374,7 @@ def test_evaluate(run):
 
 def test_evaluate_json(run):
     found = json.loads(call("evaluate", run.path, "--split", "dev", "--json"))
-    assert list(found) == FIELDS.split()
+    assert list(found) == [*FIELDS.split(), "seen_in_training"]
     assert all(0 <= found[name] <= 1 for name in ("token_accuracy", "exact_match", "wer"))
     assert all(0 <= found[name] <= 100 for name in ("bleu", "chrf"))
     assert found["examples"] == 12
@@ -386,7 +386,7 @@ def test_evaluate_against(run):
     assert found.pop("against") | {"p": None} == {
         "a": found["bleu"], "b": found["bleu"], "difference": 0, "low": 0, "high": 0, "p": None,
     }  # fmt: skip
-    assert list(found) == FIELDS.split()
+    assert list(found) == [*FIELDS.split(), "seen_in_training"]
     assert "a difference of +0.00" in call("evaluate", run.path, "--against", run.path)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -13,8 +14,8 @@ from regard import config as settings
 from regard import planning
 from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import encode
-from regard.data.pairs import Skipped
-from regard.data.splits import Items, Splits, from_iterable, leaks, open_data
+from regard.data.pairs import Pair, Skipped
+from regard.data.splits import Items, Splits, Stream, from_iterable, leaks, open_data, open_split
 from regard.errors import UserError
 from regard.models import build_model
 from regard.nn.devices import cpu_has_bf16, pick_device
@@ -31,7 +32,24 @@ def open_splits(c: DataConfig) -> Splits:
     return open_data(c.path, source=c.source or None, target=c.target or None, options=c.options, **_deal(c))
 
 
+def open_split_of(c: DataConfig, split: str) -> Stream:
+    """One split of it."""
+    names = {"source": c.source or None, "target": c.target or None}
+    return open_split(c.path, split, **names, options=c.options, **_deal(c))
+
+
+def seen_in_training(c: DataConfig, pairs: Iterable[Pair], splits: Splits | None = None) -> int | None:
+    """How many of the sources of these pairs stand in the training data of a config; None: it cannot be read (any more)."""
+    if splits is None:
+        try:
+            splits = open_splits(c) if c.path else None  # no path: trained on pairs given from Python
+        except UserError:
+            splits = None
+    return None if splits is None else splits.seen_in_training(pair.source for pair in pairs)
+
+
 def _deal(c: DataConfig) -> dict[str, Any]:
+    """How pairs are dealt out: 0 in the config is None for open_data."""
     return {"limit": c.limit or None, "group": c.group, "dev": c.dev or None, "test": c.test or None, "seed": c.seed}
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import math
-import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +14,13 @@ from regard.config import Config, Settings
 from regard.data.corpus import encode
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers import plain_name
-from regard.data.splits import grouped, open_data
+from regard.data.splits import grouped, named_data, open_data
+from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
 from regard.nn.devices import pick_device
 from regard.online import check_online
-from regard.preparing import open_splits, prepare
+from regard.preparing import open_split_of, open_splits, prepare, seen_in_training
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
 from regard.result import Result
@@ -55,7 +55,7 @@ def train(
     """
     reporter = reporter or Reporter()
     given: Settings = settings.to_settings(data) if isinstance(data, Config) else {}
-    data = str(Path(data).resolve()) if isinstance(data, str | Path) and os.path.exists(data) else data
+    data = named_data(data) if isinstance(data, str | Path) else data
     name = str(given["data"]["path"]) if isinstance(data, Config) else str(data) if isinstance(data, str | Path) else "pairs"
     pairs = None if isinstance(data, str | Path | Config) else data
     start = {"train": {"start_from": str(start_from)}} if start_from else {}
@@ -111,6 +111,7 @@ class Evaluation:
     pairs: list[Pair]
     answers: list[str]
     comparison: Comparison | None = None
+    seen_in_training: int | None = None  # of the sources; None: the training data is not there any more
 
 
 def evaluate(
@@ -124,7 +125,7 @@ def evaluate(
 ) -> Evaluation:
     """Judge a run on a split of its own data, or on `data` (a file: all of it); each source once, against all references."""
     run = run if isinstance(run, Run) else Run.open(run)
-    pairs = grouped(_judged(run, data, split))
+    pairs, seen = _judged_and_seen(run, data, split)
     sources, references = [pair.source for pair in pairs], [pair.targets for pair in pairs]
     translator = load(run, beam=beam, device=device)
     began = time.monotonic()
@@ -142,7 +143,7 @@ def evaluate(
     written: dict[str, Any] = {"seconds": seconds, "generated_tokens": sum(len(result.logprobs) for result in results)}
     tokenize = run.config.data.bleu_tokenize
     made = report(answers, references, sources, loss=found["loss"], **read, **written, tokenize=tokenize)
-    return Evaluation(made, pairs, answers, comparison)
+    return Evaluation(made, pairs, answers, comparison, seen)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,13 +186,27 @@ def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]
     return [len(text[:end].split()) for end in source], [len(result.text[:end].split()) for end in target]
 
 
+def _judged_and_seen(run: Run, data: str | Path | None, split: str) -> tuple[list[Pair], int | None]:
+    """The pairs to judge a run by, each source once, and how many of those sources stand in its training data."""
+    own = open_splits(run.config.data) if data is None and run.config.data.path else None
+    pairs = grouped(own.split(split) if own is not None else _judged(run, data, split))
+    return pairs, seen_in_training(run.config.data, pairs, own)
+
+
 def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
+    """The pairs to judge a run by: of a split, or a whole file."""
     c = run.config.data
     if data is None and not c.path:
         raise UserError(f"{run.path}: trained on pairs given from Python; say which data to judge it on")
     if data is None:
-        return open_splits(c).split(split)
-    if Path(data).is_file():
-        named = not plain_name(Path(data)).endswith(".tsv")  # a TSV can judge what was trained on two files
-        return open_data(str(data), source=c.source if named else None, target=c.target if named else None, dev=0, test=0).train
-    return open_splits(dataclasses.replace(c, path=str(data), limit=0)).split(split)
+        return open_split_of(c, split)
+
+    spec = named_data(data)
+    if Path(spec).is_file() and spec not in TASKS:
+        named = not plain_name(Path(spec)).endswith(".tsv")  # a TSV can judge what was trained on two files
+        source = c.source if named else None
+        target = c.target if named else None
+        return open_data(spec, source=source, target=target, dev=0, test=0).train
+
+    options = c.options if spec == c.path else {}  # those of the run's own task
+    return open_split_of(dataclasses.replace(c, path=spec, options=options, limit=0), split)

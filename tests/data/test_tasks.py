@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from regard.data.splits import leaks, open_data
 from regard.data.tasks import TASKS
 from regard.errors import UserError
+from regard.presets import preset
 
 OURS = [name for name in TASKS if name != "phrases"]
-APART = [name for name in OURS if name != "arithmetic"]
 
 
 def test_the_first_five_of_arithmetic() -> None:
@@ -56,7 +56,7 @@ def test_fewer_is_a_prefix_of_more(name: str) -> None:
         assert more != list(task.pairs(50, 8, split=split))
 
 
-@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("name", OURS)
 def test_held_out_examples_are_not_in_training(name: str) -> None:
     found = leaks(open_data(name, options={"train": 3_000, "dev": "300", "test": 300}))
     assert (found.dev, found.test) == (0, 0)
@@ -135,3 +135,60 @@ def test_a_split_that_is_not_there() -> None:
     assert len(list(islice(open_data("copy").split("long"), 5))) == 5
     with pytest.raises(UserError, match="it has train, dev, test"):
         open_data("dates").split("long")
+
+
+def formulas(split: str, count: int, options: dict[str, int]) -> list[str]:
+    return [source for source, _ in TASKS["arithmetic"].pairs(count, split=split, options=options)]
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_arithmetic_holds_out_what_training_did_not_draw(split: str) -> None:
+    """It is the split's own stream, drawn on, without the formulas of training."""
+    options = {"complexity": 1}  # 462 different formulas, of which 300 draws leave about half
+    splits = open_data("arithmetic", options={**options, "train": 300, "dev": 50, "test": 50})
+    train = {pair.source for pair in splits.train}
+    held_out = [pair.source for pair in splits.split(split)]
+    assert held_out == [source for source in formulas(split, 1_000, options) if source not in train][:50]
+    assert [pair.source for pair in splits.split(split)] == held_out  # read twice
+
+
+def test_arithmetic_may_keep_the_overlap() -> None:
+    options = {"complexity": 1, "train": 300, "dev": 50}
+    splits = open_data("arithmetic", options={**options, "overlap": "true"})
+    held_out = [pair.source for pair in splits.dev]
+    assert held_out == formulas("dev", 50, {"complexity": 1})
+    train = {pair.source for pair in splits.train}
+    assert splits.seen_in_training(held_out) == len({*held_out} & train) > 0
+    with pytest.raises(UserError, match="overlap=perhaps: say true or false"):
+        open_data("arithmetic", options={"overlap": "perhaps"})
+    with pytest.raises(UserError, match="copy has no option 'overlap'"):
+        open_data("copy", options={"overlap": "true"})
+
+
+@pytest.mark.parametrize(("complexity", "signed", "space"), [(0, True, 12), (0, False, 4), (1, True, 462), (1, False, 121)])
+def test_arithmetic_says_that_too_few_formulas_are_left(complexity: int, signed: bool, space: int) -> None:
+    options = {"complexity": complexity, "signed": signed}
+    assert len({*formulas("train", 20_000, options)}) == space  # all of them
+    splits = open_data("arithmetic", options={**options, "train": 20_000, "dev": 5, "test": 0})
+    with pytest.raises(UserError, match=rf"training drew all but 0 of {space} different formulas, and dev wants 5 more"):
+        list(splits.dev)
+    few = open_data("arithmetic", options={**options, "train": 1, "dev": space - 1, "test": space})
+    assert len(list(few.dev)) == space - 1
+    with pytest.raises(UserError, match=rf"all but {space - 1} of {space} .*, and test wants {space} more"):
+        list(few.test)
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "sort", "phrases"])
+def test_how_many_sources_stand_in_training(name: str) -> None:
+    splits = open_data(name, options={"train": 200, "dev": 20, "test": 20})
+    train = [pair.source for pair in splits.train]
+    assert splits.seen_in_training(pair.source for pair in splits.test) == 0
+    assert splits.seen_in_training([*train[:5], *train[:5], "nothing like it"]) == len({*train[:5]})
+
+
+def test_the_presets_of_arithmetic() -> None:
+    """The course keeps its own dev formulas; the calculator's test has none of its training."""
+    course = open_data("arithmetic", options=preset("course")["data"]["options"])
+    assert [pair.source for pair in course.dev] == formulas("dev", 5_000, {"complexity": 3})
+    calculator = open_data("arithmetic", options={**preset("calculator")["data"]["options"], "train": 100_000})
+    assert leaks(calculator).test == leaks(calculator).dev == 0

@@ -102,9 +102,12 @@ def evaluate(
     c = found.comparison
     if as_json:
         extra = {"against": c._asdict()} if c else {}
-        print(json.dumps({**found.report.as_dict(), **extra}, ensure_ascii=False))
+        seen = {"seen_in_training": found.seen_in_training}
+        print(json.dumps({**found.report.as_dict(), **seen, **extra}, ensure_ascii=False))
         return
     table(["score", "value", "meaning"], found.report.rows())
+    if found.seen_in_training is not None:
+        print(f"{found.seen_in_training:,} of the {len(found.pairs):,} sources stand in the training data")
     if c is not None:
         doubt = f"95 %: {c.low:+.2f} … {c.high:+.2f}, p = {c.p:.3f}"
         print(f"BLEU {c.a:.2f}, the other {c.b:.2f}: a difference of {c.difference:+.2f} ({doubt})")

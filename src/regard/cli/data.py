@@ -18,7 +18,10 @@ def data_list() -> None:
     """Tasks that are made on the spot, and corpora found below $REGARD_DATA."""
     from regard.data.tasks import TASKS
 
-    rows = [(task.name, task.summary, " ".join(f"{k}={v}" for k, v in task.options.items())) for task in TASKS.values()]
+    rows = []
+    for task in TASKS.values():
+        options = {**task.options, "overlap": False} if task.apart == "drawn" else task.options
+        rows.append((task.name, task.summary, " ".join(f"{name}={value}" for name, value in options.items())))
     home = os.environ.get("REGARD_DATA")
     found = sorted(path for path in Path(home).iterdir() if path.is_dir()) if home and Path(home).is_dir() else []
     table(["name", "what", "options"], [*rows, *((path.name, f"corpus in {path}", "") for path in found)])

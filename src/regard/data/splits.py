@@ -14,9 +14,11 @@ from unicodedata import category
 import numpy as np
 import numpy.typing as npt
 
+from regard.data.drawn import Drawn
 from regard.data.pairs import Pair, Skipped, stable_hash
 from regard.data.readers import SUFFIXES, aligned, plain_name, read
-from regard.data.tasks import TASKS, Options, Task, whole_number
+from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
+from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
 from regard.text.vocabulary import normalise
 
@@ -56,6 +58,14 @@ class Splits:
     long: Stream | None = None  # tasks only: longer than anything in training
     skipped: Skipped = field(default_factory=Skipped)
     notes: list[str] = field(default_factory=list)
+    drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
+
+    def seen_in_training(self, sources: Iterable[str]) -> int:
+        """How many of these sources, each counted once, stand in the training pairs as they are written."""
+        wanted = set(sources)
+        if self.drawn is not None:
+            return self.drawn.count(wanted)
+        return len({pair.source for pair in self.train if pair.source in wanted})
 
     def split(self, name: str) -> Stream:
         found = {"train": self.train, "dev": self.dev, "test": self.test, "long": self.long}
@@ -75,23 +85,73 @@ class Deal:
     seed: int | None = None
 
 
+def named_data(spec: str | Path) -> str:
+    """`spec` as every command understands it: the name of a task, an absolute path, or a corpus below $REGARD_DATA.
+
+    A bare name that is a task means the task, also where a file of that name lies; `./NAME` or a Path means the file.
+    """
+    if isinstance(spec, str) and spec in TASKS:
+        return spec
+    return str(Path(spec).resolve()) if os.path.exists(spec) else str(spec)
+
+
 def open_data(
     spec: str, *, source: str | None = None, target: str | None = None, options: Options | None = None, **deal: Any
 ) -> Splits:
     """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA. For `deal` see Deal."""
-    skipped, notes = Skipped(), list[str]()
+    skipped = Skipped()
+    notes: list[str] = []
+    drawn = None
+
     if spec in TASKS:
-        found = _generated(TASKS[spec], dict(options or {}), Deal(**deal))
+        streams, drawn = _generated(TASKS[spec], dict(options or {}), Deal(**deal))
+        if os.path.exists(spec):
+            notes.append(f"{spec} is the task of that name; write ./{spec} for what lies in this folder")
     elif options:
         raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
     else:
-        files = _files(spec, source, target, notes)
-        found = {part: Stream(partial(read, file, source=source, target=target, skipped=skipped)) for part, file in files.items()}
-    for part, stream in found.items():
-        if next(iter(stream), None) is None:
-            raise UserError(f"{spec}: no usable pair for {part} (a line is source TAB target): {'; '.join(skipped.lines())}")
-    splits = Splits(spec, found["train"], found.get("dev"), found.get("test"), found.get("long"), skipped, notes)
+        streams = {
+            part: Stream(partial(read, file, source=source, target=target, skipped=skipped))
+            for part, file in _files(spec, source, target, notes).items()
+        }
+
+    for part, stream in streams.items():
+        if drawn is None or part == "train":  # what is held out asks for all that training draws
+            _look(spec, part, stream, skipped)
+    splits = Splits(spec, streams["train"], streams.get("dev"), streams.get("test"), streams.get("long"), skipped, notes, drawn)
     return splits if spec in TASKS else _dealt(splits, Deal(**deal))
+
+
+def open_split(
+    spec: str, split: str, *, source: str | None = None, target: str | None = None, options: Options | None = None, **deal: Any
+) -> Stream:
+    """One split, to judge a run by. A folder need hold no more than that one file.
+
+    Names of languages or columns that a TSV has no use for are left out: a TSV can judge what was trained on two files.
+    """
+    folder = _place(spec, source, target)
+    if spec in TASKS or folder is None or not folder.is_dir():
+        return open_data(spec, source=source, target=target, options=options, **deal).split(split)
+
+    files = _parts(folder, source, target, [])
+    file = files.get(split) or files.get("train")
+    if file is None:
+        raise UserError(f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split it off")
+    names = {} if plain_name(file).endswith(".tsv") else {"source": source, "target": target}
+
+    if split in ("dev", "test") and split in files:
+        skipped = Skipped()
+        stream = Stream(partial(read, file, **names, skipped=skipped))
+        _look(spec, split, stream, skipped)
+        return stream
+    return open_data(spec, **names, options=options, **deal).split(split)
+
+
+def _look(spec: str, part: str, stream: "Stream", skipped: Skipped) -> None:
+    """Refuse a stream without a pair."""
+    if next(iter(stream), None) is None:
+        why = "; ".join(skipped.lines())
+        raise UserError(f"{spec}: no usable pair for {part} (a line is source TAB target): {why}")
 
 
 def from_iterable(data: Items, **deal: Any) -> Splits:
@@ -110,49 +170,90 @@ def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
         yield Pair(first, (second, *more), line)
 
 
-def _generated(task: Task, options: dict[str, str | int], deal: Deal) -> dict[str, Stream]:
+def _generated(task: Task, options: dict[str, str | int], deal: Deal) -> tuple[dict[str, Stream], Drawn | None]:
+    """A task's streams, and what keeps dev and test from repeating training where independent draws would.
+
+    Dev and test may share a formula with each other: neither is learned from.
+    """
+    overlap = task.apart != "drawn" or yes_or_no(f"{task.name} overlap", options.pop("overlap", False))
     counts = {part: whole_number(part, options.pop(part, getattr(task, part))) for part in ("train", "dev", "test")}
     counts["train"] = min(counts["train"], deal.limit or counts["train"])
     counts |= {part: count for part, count in (("dev", deal.dev), ("test", deal.test)) if count is not None}
     if counts["train"] < 1 or min(counts.values()) < 0:
         raise UserError(f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: nothing to train on")
-    made = partial(task.pairs, seed=deal.seed, options=options)
     counts["long"] = counts["test"]
-    return {part: Stream(partial(_numbered, partial(made, counts[part], split=part))) for part in task.splits if counts[part]}
+
+    drawing = partial(task.pairs, seed=deal.seed, options=options)
+    streams = {
+        part: Stream(partial(_numbered, partial(drawing, counts[part], split=part))) for part in task.splits if counts[part]
+    }
+    if overlap or task.space is None:
+        return streams, None
+
+    drawn = Drawn(task.name, streams["train"], task.space(**task.chosen(options)))
+    for part in streams.keys() - {"train"}:
+        held_out = partial(_held_out, drawn, drawing, counts[part], part)
+        streams[part] = Stream(partial(_numbered, held_out))
+    return streams, drawn
+
+
+def _held_out(drawn: Drawn, drawing: Callable[..., Pairs], count: int, split: str) -> Pairs:
+    return drawn.held_out(drawing(None, split=split), count, split)
+
+
+def _place(spec: str, source: str | None, target: str | None) -> Path | None:
+    """The file or folder that `spec` names, here or below $REGARD_DATA. Aligned files go by what their names share."""
+    home = os.environ.get("REGARD_DATA")
+    for path in (Path(spec), Path(home or "", spec)):
+        if os.path.exists(path) or (source and target and aligned(path, source, target)):
+            return path
+    return None
 
 
 def _files(spec: str, source: str | None, target: str | None, notes: list[str]) -> dict[str, Path]:
     """The file of each split, or of training alone. Aligned files go by the one of the source."""
-    home = os.environ.get("REGARD_DATA")
-    for path in (Path(spec), Path(home or "", spec)):
-        if os.path.isdir(path):
-            return _parts(path, source, target, notes)
-        if os.path.exists(path) or (source and target and aligned(path, source, target)):
-            return {"train": path}
+    path = _place(spec, source, target)
+    if path is None:
+        raise _not_there(spec)
+    if not path.is_dir():
+        return {"train": path}
+
+    files = _parts(path, source, target, notes)
+    if "train" not in files:
+        wanted = "no train.tsv, nor train.en and train.de with data.source=en data.target=de"
+        raise UserError(f"{path} holds {_listed(path)}: {wanted}")
+    return files
+
+
+def _not_there(spec: str) -> UserError:
     if os.sep in spec or Path(spec).suffix:
-        raise UserError(f"{spec}: no such file or folder")
+        return UserError(f"{spec}: no such file or folder")
+    home = os.environ.get("REGARD_DATA")
     names = [*TASKS, *(path.name for path in sorted(Path(home).glob("*/")))] if home else [*TASKS]
     below = "below $REGARD_DATA" if home else "(they are looked for below $REGARD_DATA, which is not set)"
-    raise UserError(f"no data {spec!r}: no such task, file or folder, nor a named corpus {below}{nearest(spec, names)}")
+    return UserError(f"no data {spec!r}: no such task, file or folder, nor a named corpus {below}{nearest(spec, names)}")
 
 
 def _parts(folder: Path, source: str | None, target: str | None, notes: list[str]) -> dict[str, Path]:
+    """The file of each split that a folder holds."""
     files: dict[str, Path] = {}
     for part, patterns in _NAMES.items():
-        ours = sorted(file for pattern in patterns for file in folder.glob(pattern))
-        found = [file for file in ours if source and target and plain_name(file).endswith(f".{source}")]
-        found = found or [file for file in ours if plain_name(file).endswith(SUFFIXES)]
-        others = ", ".join(file.name for file in found[1:])
+        candidates = sorted(file for pattern in patterns for file in folder.glob(pattern))
+        usable = [file for file in candidates if source and target and plain_name(file).endswith(f".{source}")]
+        usable = usable or [file for file in candidates if plain_name(file).endswith(SUFFIXES)]
+
+        others = ", ".join(file.name for file in usable[1:])
         if others and part == "train":
-            raise UserError(f"{folder}: several train files ({found[0].name}, {others}); give one of them")
+            raise UserError(f"{folder}: several train files ({usable[0].name}, {others}); give one of them")
         if others:
-            notes.append(f"{folder}: {found[0].name} is used for {part}, not {others}")
-        if found:
-            files[part] = found[0]
-    if "train" not in files:
-        there = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
-        raise UserError(f"{folder} holds {there}: no train.tsv, nor train.en and train.de with data.source=en data.target=de")
+            notes.append(f"{folder}: {usable[0].name} is used for {part}, not {others}")
+        if usable:
+            files[part] = usable[0]
     return files
+
+
+def _listed(folder: Path) -> str:
+    return ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
 
 
 def _dealt(splits: Splits, deal: Deal) -> Splits:

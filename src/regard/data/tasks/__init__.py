@@ -30,25 +30,28 @@ class Task:
     test: int = 1_000
     seed: int = 123_456
     splits: Sequence[str] = ("train", "dev", "test")
-    apart: str = "source"  # the side that no two splits share; neither: the generator sees to it
+    apart: str = "source"  # the side that no two splits share; neither: the generator sees to it; drawn: see Drawn
+    space: Callable[..., int] | None = None  # how many different sources these options allow; for `drawn`
 
-    def pairs(self, count: int, seed: int | None = None, *, split: str = "train", options: Options | None = None) -> Pairs:
-        """The first `count` pairs of a split; fewer asked for is a prefix of more."""
+    def pairs(self, count: int | None, seed: int | None = None, *, split: str = "train", options: Options | None = None) -> Pairs:
+        """The first `count` pairs of a split, None: without end; fewer asked for is a prefix of more."""
         if split not in self.splits:
             raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
-        chosen = {**self.options, **{name: self._value(name, value) for name, value in (options or {}).items()}}
         rng = random.Random((self.seed if seed is None else seed) + _SEEDS[split])
-        made = self.generate(rng, split=split, **chosen)
-        return islice(made if self.apart == "neither" else _held_apart(made, split, int(self.apart == "target")), count)
+        drawing = self.generate(rng, split=split, **self.chosen(options))
+        if self.apart in ("source", "target"):
+            drawing = _held_apart(drawing, split, side=int(self.apart == "target"))
+        return islice(drawing, count)
 
-    def _value(self, name: str, value: str | int) -> int | bool:
-        if name not in self.options:
-            raise UserError(f"{self.name} has no option {name!r}{nearest(name, self.options)}")
-        if not isinstance(self.options[name], bool):
-            return whole_number(name, value)
-        if (word := str(value).lower()) not in ("true", "yes", "1", "false", "no", "0"):
-            raise UserError(f"{self.name} {name}={value}: say true or false")
-        return word in ("true", "yes", "1")
+    def chosen(self, options: Options | None) -> dict[str, int | bool]:
+        """All options of the generator: those given, as they come from a command line, over the defaults."""
+        values = dict(self.options)
+        for name, value in (options or {}).items():
+            if name not in self.options:
+                raise UserError(f"{self.name} has no option {name!r}{nearest(name, self.options)}")
+            is_flag = isinstance(self.options[name], bool)
+            values[name] = yes_or_no(f"{self.name} {name}", value) if is_flag else whole_number(name, value)
+        return values
 
 
 def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
@@ -62,6 +65,13 @@ def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
             raise UserError(f"too few different examples for a {split} split; ask for longer ones or more symbols")
 
 
+def yes_or_no(name: str, value: str | int) -> bool:
+    word = str(value).lower()
+    if word not in ("true", "yes", "1", "false", "no", "0"):
+        raise UserError(f"{name}={value}: say true or false")
+    return word in ("true", "yes", "1")
+
+
 def whole_number(name: str, value: str | int) -> int:
     try:
         number = int(value)
@@ -73,4 +83,8 @@ def whole_number(name: str, value: str | int) -> int:
 
 
 _ABOUT = tomllib.loads(files(__name__).joinpath("tasks.toml").read_text(encoding="utf-8"))
-TASKS = {name: Task(name, getattr(toys, name, phrases.generate), **about) for name, about in _ABOUT.items()}  # one is no toy
+_SPACES = {"arithmetic": toys.formulas}
+TASKS = {
+    name: Task(name, getattr(toys, name, phrases.generate), space=_SPACES.get(name), **about)  # phrases is no toy
+    for name, about in _ABOUT.items()
+}

@@ -37,6 +37,13 @@ def arithmetic(rng: Random, *, split: str, complexity: int, signed: bool) -> Pai
         yield (f"{a}+{b}", str(a + b)) if plus else (f"{a}-{b}", str(a - b))
 
 
+def formulas(*, complexity: int, signed: bool) -> int:
+    """How many different ones `arithmetic` can draw."""
+    top = 10**complexity
+    first = 2 * top + 1 if signed else top + 1
+    return first * (top + 1) * (2 if signed else 1)
+
+
 def letters(
     answer: Callable[[list[str]], list[str]], rng: Random, *, split: str, length: int, symbols: int, spaced: bool
 ) -> Pairs:
