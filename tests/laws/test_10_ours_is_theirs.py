@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.nn import POSITIONS, Attention, Mask, Recurrent, attend, masked_softmax, sinusoids
+from regard.nn import POSITIONS, Attention, Mask, Recurrent, SelfAttention, attend, masked_softmax, sinusoids
 from regard.nn.scores import SCORES
 
 few = settings(max_examples=8, deadline=None, derandomize=True)
@@ -28,7 +28,7 @@ def shake(module):
 
 
 def copy_attention(ours, theirs):
-    own = [ours.qkv] if ours.own else [ours.query, ours.keyvalue]
+    own = [ours.qkv] if isinstance(ours, SelfAttention) else [ours.query, ours.keyvalue]
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat([layer.weight for layer in own]))
         theirs.in_proj_bias.copy_(torch.cat([layer.bias for layer in own]))
@@ -55,7 +55,7 @@ def test_attention(fused, seed, lengths, causal):
     expected, _ = theirs(x, x, x, key_padding_mask=hidden, attn_mask=future)
     mask = Mask(key_lengths=lengths, causal=causal)
     close(ours(x, ours.project(x), mask), expected)
-    own = Attention(WIDTH, heads=HEADS, own=True).eval()
+    own = SelfAttention(WIDTH, heads=HEADS).eval()
     own.fused = fused
     own.qkv.load_state_dict({"weight": theirs.in_proj_weight, "bias": theirs.in_proj_bias})
     own.output.load_state_dict(ours.output.state_dict())

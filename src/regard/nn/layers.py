@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn.kernels import add_dropped, dropout
+from regard.nn.names import look_up
 
 
 class Embedding(nn.Module):
@@ -39,7 +40,7 @@ class RMSNorm(nn.Module):
 def make_norm(name: str, width: int) -> nn.Module:
     """`layer`, `rms` or `none`."""
     kinds: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm, "none": nn.Identity}
-    return kinds[name](width)
+    return look_up("norm", name, kinds)(width)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "geglu": F.gelu, "swiglu": F.silu}
@@ -50,10 +51,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
         super().__init__()
+        self.activation = look_up("activation", activation, ACTIVATIONS)
         self.gated = activation.endswith("glu")
         self.inner = nn.Linear(width, inner * (2 if self.gated else 1))
         self.outer = nn.Linear(inner, width)
-        self.activation = ACTIVATIONS[activation]
         self.dropout = dropout
         for layer in (self.inner, self.outer):
             nn.init.xavier_uniform_(layer.weight)
@@ -73,13 +74,17 @@ class FeedForward(nn.Module):
         return self.outer(dropout(x, self.dropout, self.training))
 
 
+PLACEMENTS = {"pre": True, "post": False}
+"""Where a norm stands: whether before the part it belongs to."""
+
+
 class Residual(nn.Module):
     """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each piece can be switched off."""
 
     def __init__(self, width: int, *, norm: str, placement: str, dropout: float, residual: bool = True) -> None:
         super().__init__()
         self.norm = make_norm(norm, width)
-        self.pre = placement == "pre"
+        self.pre = look_up("placement", placement, PLACEMENTS)
         self.dropout, self.residual = dropout, residual
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:

@@ -59,7 +59,7 @@ class Sinusoidal(Position):
 
     def _waves(self, positions: Tensor) -> Tensor:
         """From a table, on a CPU, where sines are slow; a GPU would have to be asked how long it must be."""
-        if positions.is_cuda or not positions.numel() or int(positions.min()) < 0 or int(positions.max()) > 10**5:
+        if positions.device.type != "cpu" or not positions.numel() or int(positions.min()) < 0 or int(positions.max()) > 10**5:
             return sinusoids(positions, self.width)
         if int(positions.max()) >= len(self.table):
             self.table = sinusoids(torch.arange(2 * int(positions.max()) + 1, device=positions.device), self.width)
@@ -74,11 +74,14 @@ class Learned(Position):
         self.table = nn.Parameter(torch.randn(max_positions, width) / math.sqrt(width))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        looked = not (positions.is_cuda and self.training)  # a GPU would have to be waited for; training knows its longest pair
-        if looked and positions.numel() and int(positions.max()) >= self.max_positions:
-            raise UserError(
-                f"position {int(positions.max())} is past the learned table: raise model.max_positions (now {self.max_positions})"
-            )
+        # A GPU would have to be waited for; training knows its longest pair.
+        looked = positions.device.type == "cpu" or not self.training
+        if looked and positions.numel():
+            last = int(positions.max())
+            if last >= self.max_positions:
+                raise UserError(
+                    f"position {last} is past the learned table: raise model.max_positions (now {self.max_positions})"
+                )
         return x + F.embedding(positions, self.table)
 
 
