@@ -106,7 +106,7 @@ def test_cross_entropy_is_the_formula(smoothing, bias):
     targets = torch.randint(1, size, (600,))
     targets[::7] = 0
     given = [x for x in (hidden, weight, b) if x is not None]
-    loss, nll, correct = cross_entropy(hidden, weight, b, targets, smoothing)
+    loss, nll, correct = cross_entropy(hidden, weight, b, targets, smoothing, ignore=0)
     real = targets != 0
     expected = summed_loss(F.linear(hidden[real], weight, b), targets[real], smoothing)
     torch.testing.assert_close(loss, expected.loss, rtol=1e-5, atol=1e-3)
@@ -115,8 +115,28 @@ def test_cross_entropy_is_the_formula(smoothing, bias):
     for one, other in zip(torch.autograd.grad(loss / 7, given), torch.autograd.grad(expected.loss / 7, given), strict=True):
         close(one, other, atol=1e-5)
     with torch.no_grad():
-        again = cross_entropy(hidden, weight, b, targets, smoothing)
+        again = cross_entropy(hidden, weight, b, targets, smoothing, ignore=0)
     torch.testing.assert_close(again[0], loss.detach())
+
+
+@pytest.mark.parametrize("pad", [0, 3, 29])
+def test_cross_entropy_ignores_the_padding_it_is_told(pad):
+    """Any token may be the padding: its rows count for nothing, and all others do."""
+    torch.manual_seed(2)
+    hidden = torch.randn(60, 8, requires_grad=True)
+    weight = torch.randn(30, 8, requires_grad=True)
+    targets = torch.arange(60) % 30
+    loss, nll, correct = cross_entropy(hidden, weight, None, targets, 0.1, ignore=pad)
+    real = targets != pad
+    loss_without, nll_without, correct_without = cross_entropy(hidden[real], weight, None, targets[real], 0.1, ignore=-1)
+    assert 0 < int(real.sum()) < 60
+
+    torch.testing.assert_close(loss, loss_without, rtol=1e-5, atol=0)  # sums of 60 numbers in another order
+    torch.testing.assert_close(nll, nll_without, rtol=1e-5, atol=0)
+    assert int(correct) == int(correct_without)
+    (gradient,) = torch.autograd.grad(loss, hidden)
+    assert (gradient[~real] == 0).all()
+    assert (gradient[real] != 0).any(-1).all()
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 65])

@@ -120,6 +120,7 @@ class Attention(nn.Module):
             self.score = make_score(1, width, key_width, score_width)
 
         self.position = _position(position, inner if projections else width, heads)
+        self.position.scale = self.score.scale
         self.heads = heads
         self.projections = projections
         self.dropout = dropout

@@ -217,25 +217,32 @@ def _softmax(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, *, compiled: bool = False
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, *, ignore: int, compiled: bool = False
 ) -> tuple[Tensor, ...]:
-    """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not 0, padding; weight (V, D).
+    """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not `ignore`, padding; weight (V, D).
 
     The gradient is computed on the way, piece by piece: the logits (N, V) never exist as a whole, and never in fp32 on a GPU.
     """
     if torch.is_grad_enabled() and hidden.requires_grad:
-        return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, compiled)  # type: ignore[no-untyped-call]
-    return _sums(hidden, weight, bias, targets, smoothing, compiled, None)
+        return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, ignore, compiled)  # type: ignore[no-untyped-call]
+    return _sums(hidden, weight, bias, targets, smoothing, ignore, compiled, None)
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, compiled: bool
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        ignore: int,
+        compiled: bool,
     ) -> Any:
         grads = [torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)]
         grads += [] if bias is None else [torch.zeros_like(bias, dtype=torch.float32)]
-        sums = _sums(hidden, weight, bias, targets, smoothing, compiled, grads)
+        sums = _sums(hidden, weight, bias, targets, smoothing, ignore, compiled, grads)
         ctx.save_for_backward(*grads)
         ctx.mark_non_differentiable(*sums[1:])
         return sums
@@ -244,7 +251,7 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, *bias = (saved.mul_(grad.to(saved.dtype)) for saved in ctx.saved_tensors)
-        return hidden, weight, bias[0] if bias else None, None, None, None
+        return hidden, weight, bias[0] if bias else None, None, None, None, None
 
 
 def _sums(
@@ -253,6 +260,7 @@ def _sums(
     bias: Tensor | None,
     targets: Tensor,
     smoothing: float,
+    ignore: int,
     compiled: bool,
     grads: list[Tensor] | None,
 ) -> tuple[Tensor, ...]:
@@ -265,7 +273,7 @@ def _sums(
     with torch.autocast(hidden.device.type, enabled=False):
         for start in range(0, len(hidden), size):
             rows, goal = hidden[start : start + size].to(kind), targets[start : start + size]
-            found, slope = piece(F.linear(rows, w, b), goal, smoothing, grads is not None)
+            found, slope = piece(F.linear(rows, w, b), goal, smoothing, ignore, grads is not None)
             totals += found
             if grads is None:
                 continue
@@ -284,9 +292,9 @@ def _compiled() -> Any:
     return torch.compile(_piece, dynamic=True)
 
 
-def _piece(logits: Tensor, targets: Tensor, smoothing: float, slope: bool) -> tuple[Tensor, Tensor]:
+def _piece(logits: Tensor, targets: Tensor, smoothing: float, ignore: int, slope: bool) -> tuple[Tensor, Tensor]:
     """Sums over some rows, and the gradient of the first of them with respect to the logits."""
-    real = targets != 0
+    real = targets != ignore
     logp = logits.float().log_softmax(-1)
     at = targets[:, None]
     nll = -(logp.gather(-1, at).squeeze(1) * real).sum()
