@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.nn import Attention, Mask, masked_softmax, watch
+from regard.nn import SCORES, Attention, Layout, Mask, SelfAttention, masked_softmax, watch
 
 few = settings(max_examples=25, deadline=None, derandomize=True)
 TYPES = {"fp32": (torch.float32, 1e-6), "bf16": (torch.bfloat16, 2e-2), "fp16": (torch.float16, 2e-3)}
@@ -136,6 +136,132 @@ def test_a_source_that_may_not_be_seen_gives_zeros():
     slow = attention(x, attention.project(x), mask)
     assert (fast[1] == 0).all()
     torch.testing.assert_close(fast, slow)
+
+
+def masks_with_empty_rows(queries, keys):
+    """Each leaves some query nothing to look at, and some query something."""
+    some = torch.rand(2, 1, queries, keys, generator=torch.Generator().manual_seed(5)) < 0.7
+    some[0, :, 0] = False
+    some[1, :, 1] = False
+    by_head = some.repeat(1, 2, 1, 1)
+    by_head[:, 1] = True
+    each = torch.full((2, queries), keys - 1)
+    each[:, 0] = 0
+    each[1, 2] = 0
+    return {
+        "a sentence": Mask(key_lengths=torch.tensor([keys - 2, 0])),
+        "a sentence, causal": Mask(key_lengths=torch.tensor([0, keys]), causal=True, offset=1),
+        "lengths of each query": Mask(key_lengths=each),
+        "any": Mask(extra=some),
+        "one head": Mask(extra=by_head),
+        "window": Mask(window=2, offset=keys - 1),
+        "any, causal": Mask(extra=some, causal=True, offset=keys),
+    }
+
+
+def gradients_of(attention, look, inputs):
+    """The output, and its gradient with respect to inputs and parameters."""
+    output = look()
+    slope = torch.randn(output.shape, dtype=output.dtype, generator=torch.Generator().manual_seed(6))
+    wanted = [*inputs, *attention.parameters()]
+    gradients = torch.autograd.grad(output, wanted, slope, allow_unused=True)
+    return output, [g for g in gradients if g is not None]
+
+
+@pytest.mark.parametrize("keys", [7, 70, 300])  # whole matrices in place, whole matrices, blocked kernels
+@pytest.mark.parametrize("position", ["none", "relative", "rotary", "alibi"])
+@pytest.mark.parametrize("score", SCORES)
+def test_nothing_to_look_at_gives_zeros_and_no_gradient(score, position, keys):
+    """With gradients as without: no NaN, zeros in the row, and the readable formula everywhere else."""
+    torch.manual_seed(0)
+    queries = 4
+    attention = Attention(8, heads=2, score=score, position=position, bias=False).double()
+    query = torch.randn(2, queries, 8, dtype=torch.float64, requires_grad=True)
+    source = torch.randn(2, keys, 8, dtype=torch.float64, requires_grad=True)
+
+    def look():
+        return attention(query, attention.project(source), mask)
+
+    fused = attention.fused
+    for name, mask in masks_with_empty_rows(queries, keys).items():
+        attention.fused = fused
+        output, gradients = gradients_of(attention, look, (query, source))
+        with torch.no_grad(), watch(attention) as record:
+            unlearning = look()
+        attention.fused = False
+        expected, expected_gradients = gradients_of(attention, look, (query, source))
+
+        seeing = mask.dense(queries, keys).any(-1).any(1).expand(2, -1)  # (B, T): by any head
+        assert not seeing.all() or name == "one head"
+        assert (output[~seeing] == 0).all(), name
+        assert (gradients[0][~seeing] == 0).all(), name
+        torch.testing.assert_close(output, expected, atol=1e-12, rtol=1e-12, msg=name)
+        torch.testing.assert_close(unlearning, expected, atol=1e-12, rtol=1e-12, msg=name)
+        for ours, theirs in zip(gradients, expected_gradients, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-11, rtol=1e-11, msg=name)
+        hold(record.weights[""][0], mask.dense(queries, keys), 1e-6)
+
+
+@pytest.mark.parametrize("length", [7, 70, 300])
+@pytest.mark.parametrize("position", ["none", "relative", "rotary", "alibi"])
+@pytest.mark.parametrize("score", SCORES)
+def test_tokens_that_may_not_see_each_other(score, position, length):
+    """The same where one product makes queries, keys and values, of packed rows."""
+    torch.manual_seed(0)
+    attention = SelfAttention(8, heads=2, score=score, position=position, bias=False).double()
+    x = torch.randn(2 * length, 8, dtype=torch.float64, requires_grad=True)
+    layout = Layout(2, length, None)
+    positions = torch.arange(length).expand(2, -1)
+
+    def look():
+        return attention.itself(x, mask, positions, layout)
+
+    fused = attention.fused
+    for name, mask in masks_with_empty_rows(length, length).items():
+        attention.fused = fused
+        output, gradients = gradients_of(attention, look, (x,))
+        with torch.no_grad():
+            unlearning = look()
+        attention.fused = False
+        expected, expected_gradients = gradients_of(attention, look, (x,))
+
+        seeing = mask.dense(length, length).any(-1).any(1).expand(2, -1).flatten()
+        assert (output[~seeing] == 0).all(), name
+        torch.testing.assert_close(output, expected, atol=1e-12, rtol=1e-12, msg=name)
+        torch.testing.assert_close(unlearning, expected, atol=1e-12, rtol=1e-12, msg=name)
+        for ours, theirs in zip(gradients, expected_gradients, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-11, rtol=1e-11, msg=name)
+
+
+def test_a_source_that_is_hidden_whole_has_finite_gradients(model, batch_of):
+    """In every model: the user's own mask hides all of one sentence and nothing of the other."""
+    batch = batch_of(4, [(5, 6), (3, 4)])
+    allowed = torch.ones(2, 1, 1, batch.source.shape[1], dtype=torch.bool)
+    allowed[1] = False
+
+    memory = model.encoder(batch.source, batch.source_lengths, extra=allowed)
+    logits, _ = model.decoder(batch.target_in, model.decoder.start(memory))
+    gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()), allow_unused=True)
+    assert logits.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients if gradient is not None)
+
+
+def test_rules_that_leave_every_query_something():
+    """Where the structure says so, nobody looks for empty rows."""
+    full = torch.ones(1, 1, 3, 5, dtype=torch.bool)
+    for mask in (Mask(), Mask(causal=True), Mask(causal=True, offset=4), Mask(key_lengths=torch.tensor([1, 5]))):
+        assert mask.never_empty
+        assert mask.seeing(3, 5) is None
+    assert Mask(extra=full, filled=True).never_empty
+    assert Mask.known(full, torch.zeros(1, 1, 3, 5)).never_empty
+
+    assert not Mask(key_lengths=torch.tensor([0, 5])).never_empty
+    assert not Mask(key_lengths=torch.tensor([0, 5]), filled=True).never_empty  # on a CPU a promise is checked
+    assert not Mask(extra=full).never_empty
+    assert not Mask(window=2).never_empty
+    elsewhere = torch.ones(2, dtype=torch.long, device="meta")  # stands for a GPU, which nobody should wait for
+    assert not Mask(key_lengths=elsewhere).never_empty
+    assert Mask(key_lengths=elsewhere, filled=True).never_empty
 
 
 @torch.no_grad()

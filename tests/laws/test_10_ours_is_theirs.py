@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.nn import POSITIONS, Attention, Mask, Recurrent, attend, masked_softmax, sinusoids
+from regard.nn import POSITIONS, Attention, Mask, Recurrent, SelfAttention, attend, masked_softmax, sinusoids
 from regard.nn.scores import SCORES
 
 few = settings(max_examples=8, deadline=None, derandomize=True)
@@ -28,7 +28,7 @@ def shake(module):
 
 
 def copy_attention(ours, theirs):
-    own = [ours.qkv] if ours.own else [ours.query, ours.keyvalue]
+    own = [ours.qkv] if isinstance(ours, SelfAttention) else [ours.query, ours.keyvalue]
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat([layer.weight for layer in own]))
         theirs.in_proj_bias.copy_(torch.cat([layer.bias for layer in own]))
@@ -55,7 +55,7 @@ def test_attention(fused, seed, lengths, causal):
     expected, _ = theirs(x, x, x, key_padding_mask=hidden, attn_mask=future)
     mask = Mask(key_lengths=lengths, causal=causal)
     close(ours(x, ours.project(x), mask), expected)
-    own = Attention(WIDTH, heads=HEADS, own=True).eval()
+    own = SelfAttention(WIDTH, heads=HEADS).eval()
     own.fused = fused
     own.qkv.load_state_dict({"weight": theirs.in_proj_weight, "bias": theirs.in_proj_bias})
     own.output.load_state_dict(ours.output.state_dict())
@@ -252,15 +252,16 @@ def test_alibi_is_the_formula(heads):
                 assert float(term[0, h, i, j]) == pytest.approx(-slope * abs(q - k), rel=1e-6)
 
 
+@pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
-def test_relative_is_shaws_sum(causal):
-    """Against the tensors a_ij (T, S, D) of the paper, written out."""
+def test_relative_is_shaws_sum(causal, score):
+    """Against the tensors a_ij (T, S, D) of the paper, written out: the score of k + a, whatever its scale."""
     torch.manual_seed(3)
     width, heads, clip, length = 8, 2, 2, 6
     size = width // heads
     position = POSITIONS["relative"](width, heads, clip=clip)
-    attention = shake(Attention(width, heads=heads, position=position))
+    attention = shake(Attention(width, heads=heads, score=score, position=position))
     x = torch.randn(2, length, width)
     found = attention(x, attention.project(x), Mask(causal=causal))
     place = torch.arange(length)
@@ -271,7 +272,9 @@ def test_relative_is_shaws_sum(causal):
         return y.unflatten(-1, (heads, size)).transpose(1, 2)
 
     q, (k, v) = heads_of(attention.query(x)), (heads_of(part) for part in attention.keyvalue(x).chunk(2, -1))
-    scores = (torch.einsum("bhtd,bhsd->bhts", q, k) + torch.einsum("bhtd,tsd->bhts", q, key_vectors)) / math.sqrt(size)
+    term = torch.einsum("bhtd,tsd->bhts", q, key_vectors)
+    scale = 1.0 if score in ("dot", "multiplicative") else 1 / math.sqrt(size)
+    scores = attention.score(q, attention.score.prepare(k)) + term * scale
     weights = masked_softmax(scores, torch.ones(length, length, dtype=torch.bool).tril() if causal else None)
     mixed = torch.einsum("bhts,bhsd->bhtd", weights, v) + torch.einsum("bhts,tsd->bhtd", weights, value_vectors)
     close(found, attention.output(mixed.transpose(1, 2).flatten(2)))

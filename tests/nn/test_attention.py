@@ -4,7 +4,20 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.nn import POSITIONS, Attention, Embedding, FeedForward, Mask, Position, Residual, RMSNorm, Score
+from regard.nn import (
+    POSITIONS,
+    Attention,
+    Embedding,
+    FeedForward,
+    Layout,
+    Mask,
+    Position,
+    Recurrent,
+    Residual,
+    RMSNorm,
+    Score,
+    SelfAttention,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "multiplicative", "additive"])
@@ -39,6 +52,91 @@ def test_raw_dot_attention_has_no_parameters():
 def test_heads_must_divide(wrong):
     with pytest.raises(UserError, match="heads"):
         Attention(8, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Attention(8, score="aditive"), "no score 'aditive'; did you mean additive?"),
+        (lambda: SelfAttention(8, score="scaleddot"), "no score 'scaleddot'; did you mean scaled_dot?"),
+        (lambda: Attention(8, position="rotery"), "no position 'rotery'; did you mean rotary?"),
+        (lambda: Recurrent("ltsm", 4, 4), "no cell 'ltsm'; did you mean lstm?"),
+        (lambda: FeedForward(4, 8, activation="swigul"), "no activation 'swigul'; did you mean swiglu?"),
+        (lambda: FeedForward(4, 8, activation="xyz"), "no activation 'xyz' (there are: relu, gelu, geglu, swiglu)"),
+        (lambda: Residual(4, norm="layr", placement="pre", dropout=0.0), "no norm 'layr'; did you mean layer?"),
+        (lambda: Residual(4, norm="rms", placement="prae", dropout=0.0), "no placement 'prae'; did you mean pre?"),
+    ],
+)
+def test_a_misspelt_part_names_the_nearest(make, message):
+    with pytest.raises(UserError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", ["none", "relative", "rotary", "alibi"])
+@pytest.mark.parametrize("kind", [Attention, SelfAttention])
+@torch.no_grad()
+def test_a_position_by_name(kind, name):
+    """The same as an object made for the width of all heads together."""
+    attention = kind(6, inner=8, heads=2, position=name)
+    assert type(attention.position) is POSITIONS[name]
+    assert (attention.position.width, attention.position.heads) == (8, 2)
+
+    by_object = kind(6, inner=8, heads=2, position=POSITIONS[name](8, 2))
+    by_object.load_state_dict(attention.state_dict())
+    x = torch.randn(2, 5, 6)
+    mask = Mask(causal=True)
+    assert torch.equal(attention.look(*attention.read(x), mask), by_object.look(*by_object.read(x), mask))
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "learned"])
+def test_a_position_of_the_embeddings_is_refused_in_attention(name):
+    """It would be ignored there."""
+    with pytest.raises(UserError, match=f"'{name}' is added to embeddings.*rotary"):
+        Attention(8, position=name)
+
+
+@pytest.mark.parametrize("position", ["none", "relative", "rotary", "alibi"])
+@pytest.mark.parametrize("score", ["dot", "scaled_dot", "multiplicative", "additive"])
+@torch.no_grad()
+def test_self_attention_is_attention(score, position):
+    """Every public method of both, over the same numbers."""
+    torch.manual_seed(0)
+    one = Attention(6, inner=8, output=5, heads=2, score=score, position=position).double()
+    two = SelfAttention(6, inner=8, output=5, heads=2, score=score, position=position).double()
+    weights = one.state_dict()
+    for name in ("weight", "bias"):
+        weights[f"qkv.{name}"] = torch.cat((weights.pop(f"query.{name}"), weights.pop(f"keyvalue.{name}")))
+    two.load_state_dict(weights)
+
+    x, other = torch.randn(2, 2, 4, 6, dtype=torch.float64)
+    values = torch.randn(2, 4, 6, dtype=torch.float64)
+    positions = torch.tensor([[3, 1, 0, 7], [2, 4, 6, 8]])
+    layout = Layout.of(torch.tensor([4, 2]), 4)
+    rows = layout.pack(x)
+    mask = Mask(key_lengths=torch.tensor([4, 2]))
+    calls = [
+        lambda a: a.ask(x, positions),
+        lambda a: a.project(other, None, positions).key,
+        lambda a: a.project(other, values).value,
+        lambda a: a.read(x)[0],
+        lambda a: a.read(rows, None, layout)[1].key,
+        lambda a: a(x, a.project(other), mask),
+        lambda a: a.look(a.ask(x), a.project(other), mask),
+        lambda a: a.itself(rows, mask, positions, layout),
+        lambda a: a.across(rows, layout.pack(other), mask, positions, layout, layout),
+        lambda a: a.lengths(a.project(x).value),
+    ]
+    for call in calls:
+        torch.testing.assert_close(call(two), call(one), atol=1e-12, rtol=1e-12)
+
+
+def test_self_attention_starts_as_it_always_did():
+    """Names and shapes that saved runs hold."""
+    shapes = {name: tuple(value.shape) for name, value in SelfAttention(6, heads=2).state_dict().items()}
+    assert shapes == {"qkv.weight": (18, 6), "qkv.bias": (18,), "output.weight": (6, 6), "output.bias": (6,)}
+    shapes = {name: tuple(value.shape) for name, value in Attention(6, heads=2, bias=False).state_dict().items()}
+    assert shapes == {"query.weight": (6, 6), "keyvalue.weight": (12, 6), "output.weight": (6, 6)}
 
 
 class Negative(Score):

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 from regard.models.seq2seq import summed_loss
 from regard.nn import Mask, attend
-from regard.nn.kernels import add_dropped, cross_entropy, dropout, kept, pooled, pooled_own
-from regard.nn.layers import ReadOnly, read_only
+from regard.nn.kernels import add_dropped, cpu_has_bf16, cross_entropy, dropout, kept, pooled, pooled_own
+from regard.nn.layers import FEW, ReadOnly, read_only
 from regard.nn.scores import ScaledDot
 
 
@@ -106,7 +106,7 @@ def test_cross_entropy_is_the_formula(smoothing, bias):
     targets = torch.randint(1, size, (600,))
     targets[::7] = 0
     given = [x for x in (hidden, weight, b) if x is not None]
-    loss, nll, correct = cross_entropy(hidden, weight, b, targets, smoothing)
+    loss, nll, correct = cross_entropy(hidden, weight, b, targets, smoothing, ignore=0)
     real = targets != 0
     expected = summed_loss(F.linear(hidden[real], weight, b), targets[real], smoothing)
     torch.testing.assert_close(loss, expected.loss, rtol=1e-5, atol=1e-3)
@@ -115,8 +115,28 @@ def test_cross_entropy_is_the_formula(smoothing, bias):
     for one, other in zip(torch.autograd.grad(loss / 7, given), torch.autograd.grad(expected.loss / 7, given), strict=True):
         close(one, other, atol=1e-5)
     with torch.no_grad():
-        again = cross_entropy(hidden, weight, b, targets, smoothing)
+        again = cross_entropy(hidden, weight, b, targets, smoothing, ignore=0)
     torch.testing.assert_close(again[0], loss.detach())
+
+
+@pytest.mark.parametrize("pad", [0, 3, 29])
+def test_cross_entropy_ignores_the_padding_it_is_told(pad):
+    """Any token may be the padding: its rows count for nothing, and all others do."""
+    torch.manual_seed(2)
+    hidden = torch.randn(60, 8, requires_grad=True)
+    weight = torch.randn(30, 8, requires_grad=True)
+    targets = torch.arange(60) % 30
+    loss, nll, correct = cross_entropy(hidden, weight, None, targets, 0.1, ignore=pad)
+    real = targets != pad
+    loss_without, nll_without, correct_without = cross_entropy(hidden[real], weight, None, targets[real], 0.1, ignore=-1)
+    assert 0 < int(real.sum()) < 60
+
+    torch.testing.assert_close(loss, loss_without, rtol=1e-5, atol=0)  # sums of 60 numbers in another order
+    torch.testing.assert_close(nll, nll_without, rtol=1e-5, atol=0)
+    assert int(correct) == int(correct_without)
+    (gradient,) = torch.autograd.grad(loss, hidden)
+    assert (gradient[~real] == 0).all()
+    assert (gradient[real] != 0).any(-1).all()
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 65])
@@ -131,3 +151,34 @@ def test_read_only_is_linear(rows, bias):
         torch.testing.assert_close(model(x), expected)
         torch.testing.assert_close(model(x[:, None]), expected[:, None])
     torch.testing.assert_close(model(x), expected)
+
+
+@pytest.mark.parametrize("wide", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [1, FEW, FEW + 1, 100])
+def test_the_arithmetic_of_many_rows_is_told_not_timed(rows, wide, monkeypatch):
+    """bfloat16 weights either way; the caller says in what more than a few rows are multiplied."""
+    if not cpu_has_bf16():
+        pytest.skip("this CPU does not multiply bfloat16")
+    monkeypatch.setattr("time.perf_counter", lambda: pytest.fail("a stopwatch"))
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(48, 80), torch.randn(rows, 48)
+    model = torch.nn.Sequential(layer)
+    read_only(model, torch.bfloat16, wide=wide)
+    weight, bias = (value.detach().bfloat16() for value in (layer.weight, layer.bias))
+    in_half = rows <= FEW or wide == torch.bfloat16
+    exact = F.linear(x.double(), weight.double(), bias.double())
+    size = F.linear(x.abs().double(), weight.abs().double(), bias.abs().double())
+    # x and the answer are rounded in bfloat16, sums are kept in float32; in float32 nothing is rounded but the sums.
+    unit = 2 * 2**-8 if in_half else 48 * 2**-24
+    with torch.no_grad():
+        answer = model(x)
+    assert answer.dtype == torch.float32
+    assert ((answer - exact).abs() <= unit * size).all()
+    assert bool((answer == answer.bfloat16()).all()) == in_half
+
+
+def test_the_rule_is_the_default(monkeypatch):
+    for amx in (True, False):
+        monkeypatch.setattr("regard.nn.layers.has_amx", lambda amx=amx: amx)
+        assert (ReadOnly(torch.nn.Linear(4, 4), torch.bfloat16).wide is None) == amx
+        assert ReadOnly(torch.nn.Linear(4, 4)).wide is None

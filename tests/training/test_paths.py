@@ -10,7 +10,8 @@ from regard.config import Config, RNNConfig, TrainConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.models import build_model
 from regard.models.seq2seq import places, summed_loss
-from regard.nn.attention import SHORT
+from regard.nn.choose import SHORT
+from regard.nn.kernels import by_length_readable, cpu_has_bf16
 from regard.training.paths import Ahead, choose_path, compile_blocks, prepare, rounded
 from regard.training.trainer import Trainer
 
@@ -104,7 +105,7 @@ def test_ahead_gives_every_batch_in_its_place():
     assert [feed(step).source.shape[1] for step in (0, 1, 2, 7, 8)] == [1, 2, 3, 8, 9]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", [TINY, WAITING], ids=["plain", "waiting"])
 @pytest.mark.parametrize("path", ["packed", "captured", "compiled"])
 def test_fast_paths_on_a_gpu(path, kind):
@@ -125,28 +126,112 @@ def test_fast_paths_on_a_gpu(path, kind):
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-3, rtol=1e-3)
 
 
+LONG_SIDES = {
+    "both": ((90, 70), (3, 80), (70, 2)),
+    "source": ((90, 7), (3, 8), (70, 2)),
+    "target": ((9, 70), (3, 80), (7, 2)),
+    "neither": ((9, 7), (3, 8), (7, 2)),
+}
+
+
+@pytest.fixture
+def variable_length(monkeypatch):
+    """The kernel of variable length by its readable twin, in any precision; the list of calls it gets."""
+    calls = []
+
+    def by_length(q, k, v, queries, keys, scale, causal):
+        calls.append((queries.length, keys.length, causal))
+        return by_length_readable(q, k, v, queries, keys, scale, causal)
+
+    monkeypatch.setattr("regard.nn.attention.by_length", by_length)
+    monkeypatch.setattr("regard.nn.choose.has_flash", lambda device: True)
+    return calls
+
+
+def hidden_gradients(model, b):
+    model = copy.deepcopy(model)
+    hidden, _ = model.hidden(b)
+    hidden.square().sum().backward()
+    return hidden.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("sides", LONG_SIDES)
 @pytest.mark.parametrize("kind", [TINY, replace(TINY, causal=True), WAITING], ids=["plain", "causal", "waiting"])
-def test_kernels_of_variable_length_ignore_no_rule(kind, monkeypatch):
-    """A GPU's kernel, here written out: each sentence alone, and no rule but the past. What else is asked takes another way."""
-    used = []
-
-    def by_length(q, memory, mask, layout, scale):
-        used.append(mask)
-        own, other = (x.offsets.tolist() for x in (layout, memory.layout))
-        found = []
-        for a, b, c, d in zip(own, own[1:], other, other[1:], strict=False):
-            scores = torch.einsum("thd,shd->hts", q[a:b], memory.key[c:d]) * scale
-            seen = torch.ones(b - a, d - c, dtype=torch.bool)
-            scores = scores.masked_fill(~(seen.tril() if mask.causal else seen), -torch.inf)
-            found.append(torch.einsum("hts,shd->thd", scores.softmax(-1), memory.value[c:d]))
-        return torch.cat(found)
-
-    monkeypatch.setattr("regard.nn.attention._by_length", by_length)
-    monkeypatch.setitem(SHORT, "cpu", 64)
+def test_kernels_of_variable_length_ignore_no_rule(kind, sides, variable_length, monkeypatch):
+    """Each sentence alone, and no rule but the past: what else is asked takes another way. Both sides of an attention
+    take the same way, whichever of them is long."""
+    monkeypatch.setattr("regard.nn.choose.HALF", (torch.float64,))
     torch.manual_seed(0)
-    model, b = build_model(kind, 30, 30), batch(((90, 70), (3, 80), (70, 2)))
-    plain, packed = (gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True))
-    assert len(used) == (4 if kind.wait else 6)
-    torch.testing.assert_close(plain[0].loss, packed[0].loss, rtol=1e-5, atol=1e-4)
+    model = build_model(kind, 30, 30).double()
+    b = batch(LONG_SIDES[sides])
+    plain, packed = (hidden_gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True))
+
+    source_long = b.source.shape[1] > SHORT["cuda"]
+    target_long = b.target_in.shape[1] > SHORT["cuda"]
+    layers = 2
+    crossing = layers if (source_long or target_long) and not kind.wait else 0
+    assert len(variable_length) == layers * source_long + layers * target_long + crossing
+
+    torch.testing.assert_close(plain[0], packed[0], rtol=1e-10, atol=1e-10)
     for name, grad in plain[1].items():
-        torch.testing.assert_close(grad, packed[1][name], rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+        # the gradient of a key's bias is zero but for rounding
+        largest = float(grad.abs().max())
+        torch.testing.assert_close(grad, packed[1][name], rtol=0, atol=1e-10 * max(1, largest), msg=name)
+
+
+def test_float32_is_never_rounded_to_fit_a_kernel(variable_length):
+    """Packed rows in fp32 are padded for attention: the same numbers as without packing."""
+    torch.manual_seed(0)
+    model, b = build_model(TINY, 30, 30), batch(LONG_SIDES["both"])
+    one, ours = gradients(model, replace(b, places=places(b, packed=True)))
+    other, theirs = gradients(model, replace(b, places=places(b, packed=False)))
+    assert variable_length == []
+    assert torch.equal(one.loss, other.loss)
+    assert all(torch.equal(grad, theirs[name]) for name, grad in ours.items())
+
+
+def test_autocast_packs(variable_length):
+    """Under autocast the projections come out in bfloat16, which the kernel takes as it is."""
+    if not cpu_has_bf16():
+        pytest.skip("this CPU does not multiply bfloat16")
+    model, b = build_model(TINY, 30, 30), batch(LONG_SIDES["source"])
+    with torch.autocast("cpu", torch.bfloat16):
+        model.hidden(replace(b, places=places(b, packed=True)))
+    assert variable_length == [(90, 90, False)] * 2 + [(8, 90, False)] * 2
+
+
+@pytest.mark.parametrize("change", [{"attention_dropout": 0.1}, {"position": "rotary"}, {"score": "multiplicative"}], ids=str)
+def test_what_no_kernel_of_variable_length_knows(change, variable_length, monkeypatch):
+    monkeypatch.setattr("regard.nn.choose.HALF", (torch.float32,))
+    model, b = build_model(replace(TINY, **change), 30, 30), batch(LONG_SIDES["both"])
+    sums = model.loss(replace(b, places=places(b, packed=True)))
+    # Positions stand between target tokens only among themselves: crossing attention has none.
+    assert len(variable_length) == (2 if "position" in change else 0)
+    assert sums.loss.isfinite()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sides", LONG_SIDES)
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_packed_rows_on_a_gpu(precision, sides, monkeypatch):
+    """Long and short sides in every combination beside the plain path; fp32 stays fp32."""
+    from regard.nn import attention
+
+    calls = []
+    kernel = attention.by_length
+    monkeypatch.setattr(attention, "by_length", lambda *given: calls.append(1) or kernel(*given))
+    cuda = torch.device("cuda")
+    torch.manual_seed(0)
+    model, b = build_model(replace(TINY, width=64, heads=4, bias=False), 30, 30).to(cuda), batch(LONG_SIDES[sides])
+    found = []
+    for path in ("plain", "packed"):
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            found.append(gradients(model, prepare(b, path, cuda)))
+    assert bool(calls) == (precision == "bf16" and sides != "neither")
+    (plain, ours), (packed, theirs) = found
+    # Rounding of the arithmetic (2^-8, 2^-23), as often as numbers of one size are added up on the way: 16 is generous.
+    unit = 2**-8 if precision == "bf16" else 2**-23
+    assert float(packed.loss.detach()) == pytest.approx(float(plain.loss.detach()), rel=16 * unit)
+    for name, grad in ours.items():
+        apart = float((grad - theirs[name]).norm())
+        assert apart <= 64 * unit * float(grad.norm()), name

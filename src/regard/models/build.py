@@ -11,6 +11,7 @@ from regard.models.rnn import RNNDecoder, RNNEncoder
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import Parts, TransformerDecoder, TransformerEncoder
 from regard.nn import POSITIONS, SCORES, Embedding
+from regard.nn.names import look_up
 
 
 def build_model(
@@ -25,7 +26,7 @@ def build_model(
 
 def _part(kind: str, name: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     if not name.startswith("custom:"):
-        return known[name]
+        return look_up(kind, name, known)
     if kind not in given:
         raise UserError(f"model.{kind}={name} is a part of your own: pass parts={{'{kind}': {name[7:]}}}")
     return given[kind]

@@ -47,7 +47,7 @@ class FixedState(TransformerState):
         assert sight is not None
         allowed, (_, zero, low) = sight[:, None], self.numbers
         past = Mask.known(allowed, torch.where(allowed, zero, low))
-        return past, Mask(key_lengths=self.reach(places)) if self.wait else self.source
+        return past, Mask(key_lengths=self.reach(places), filled=True) if self.wait else self.source
 
 
 def fits(model: Seq2Seq) -> bool:
@@ -69,7 +69,7 @@ def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: 
 
     own = tuple(FixedKeyValue(room_like(kv.key), room_like(kv.value), positions, now=now) for kv in cross)
     seen = torch.zeros(len(at), beams, slots, dtype=torch.bool, device=at.device)
-    around, like = Mask(key_lengths=lengths), cross[0].key
+    around, like = Mask(key_lengths=lengths, filled=True), cross[0].key
     around.bias(beams, source.shape[1], like)
     numbers = torch.arange(beams, device=at.device), like.new_zeros(()), like.new_full((), -torch.inf)
     return FixedState(own, cross, lengths, None, at, seen, wait=model.decoder.wait, source=around, numbers=numbers)

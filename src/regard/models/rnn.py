@@ -112,16 +112,20 @@ class RNNDecoder(Decoder):
         else:
             out, hidden = self.cells(x, hidden=state.hidden)
             if self.attention_at == "after":
-                out = self._read_out(out, self._look(out, state))
+                out = self._read_out(out, self._look(out, state, self._mask(state)))
         out = dropout(out, self.dropout, self.training)
         state = RNNState(hidden, state.memory, state.lengths, state.extra, state.beams)
         return (layout.pack(out) if layout else out), state
 
-    def _look(self, query: Tensor, state: RNNState) -> Tensor:
+    def _mask(self, state: RNNState) -> Mask:
+        """A source holds at least <eos>, so that only a mask of the user's own can hide everything."""
+        return Mask(key_lengths=state.lengths, extra=state.extra, filled=state.extra is None)
+
+    def _look(self, query: Tensor, state: RNNState, mask: Mask) -> Tensor:
         """query (B × K, T, D) -> context of the same shape; hypotheses of a sentence share its memory."""
         assert state.memory is not None
-        together = query.reshape(len(state.lengths), -1, query.shape[-1])
-        return self.attention(together, state.memory, Mask(key_lengths=state.lengths, extra=state.extra)).reshape(query.shape)
+        together = query.reshape(len(state.lengths), -1, query.shape[-1])  # (B, K × T, D)
+        return self.attention(together, state.memory, mask).reshape(query.shape)
 
     def _read_out(self, states: Tensor, context: Tensor) -> Tensor:
         """tanh(W[context; state]) (Luong et al. 2015, eq. 5)."""
@@ -129,9 +133,11 @@ class RNNDecoder(Decoder):
 
     def _look_then_write(self, x: Tensor, state: RNNState) -> tuple[Tensor, Hidden]:
         """Query: the previous top state; its context is joined to the input (Bahdanau et al. 2015). One step at a time."""
-        hidden, outputs = state.hidden, []
+        mask = self._mask(state)
+        hidden = state.hidden
+        outputs = []
         for t in range(x.shape[1]):
-            context = self._look(hidden[0][-1][:, None], state)
+            context = self._look(hidden[0][-1][:, None], state, mask)
             out, hidden = self.cells(torch.cat((x[:, t : t + 1], context), dim=-1), hidden=hidden)
             outputs.append(self._read_out(out, context))
         return torch.cat(outputs, dim=1), hidden

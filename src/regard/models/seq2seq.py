@@ -118,15 +118,19 @@ class Seq2Seq(nn.Module):
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Sums:
         """Cross-entropy of the shifted target, summed over real tokens only."""
         hidden, targets = self.hidden(batch)
-        out = self.decoder.out
-        loss, nll, correct = cross_entropy(hidden, out.weight, out.bias, targets, smoothing, compiled=self.compiled)
+        loss, nll, correct = self._sums(hidden, targets, smoothing)
         return Sums(loss, nll, correct, batch.tokens)
+
+    def _sums(self, hidden: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, ...]:
+        """Loss, negative log-likelihood and how many are right, of hidden (N, D) and targets (N,)."""
+        out = self.decoder.out
+        compiled = self.compiled
+        return cross_entropy(hidden, out.weight, out.bias, targets, smoothing, ignore=PAD, compiled=compiled)
 
     def rdrop(self, batch: Batch, smoothing: float, weight: float) -> Sums:
         """R-Drop (Liang et al. 2021): the mean loss of two looks with other dropout, and weight/2 × the mean KL between them."""
         hidden, targets = self.hidden(_twice(batch))
-        out = self.decoder.out
-        loss, nll, correct = cross_entropy(hidden, out.weight, out.bias, targets, smoothing, compiled=self.compiled)
+        loss, nll, correct = self._sums(hidden, targets, smoothing)
         p, q = self.decoder.output(hidden).float().log_softmax(-1).chunk(2)
         apart = (((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets[: len(p)] != PAD)).sum() / 2
         return Sums((loss + weight * apart) / 2, nll / 2, correct / 2, batch.tokens)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.config import TransformerConfig
 from regard.models.seq2seq import Decoder, Encoder, Memory
-from regard.nn import Attention, Embedding, FeedForward, KeyValue, Layout, Mask, Position, Residual, Score
+from regard.nn import Attention, Embedding, FeedForward, KeyValue, Layout, Mask, Position, Residual, Score, SelfAttention
 from regard.nn.kernels import dropout, lowered
 from regard.nn.layers import make_norm
 
@@ -38,19 +38,17 @@ class Block(nn.Module):
     def __init__(self, c: TransformerConfig, parts: Parts, *, crossing: bool) -> None:
         super().__init__()
 
-        def attention(position: Position | None) -> Attention:
-            own, p = position is not None, c.attention_dropout
-            return Attention(c.width, heads=c.heads, score=parts.score, position=position, own=own, bias=c.bias, dropout=p)
+        def attention(kind: type[Attention], position: Position | None) -> Attention:
+            return kind(c.width, heads=c.heads, score=parts.score, position=position, bias=c.bias, dropout=c.attention_dropout)
 
         def residual() -> Residual:
             return Residual(c.width, norm=c.norm, placement=c.placement, dropout=c.dropout, residual=c.residual)
 
-        self.attention = attention(parts.make_position(c, in_attention=True))
+        self.attention = attention(SelfAttention, parts.make_position(c, in_attention=True))
         self.attention_residual = residual()
         if crossing:
-            self.cross = attention(None)  # the source's places mean nothing to a target's
+            self.cross = attention(Attention, None)  # the source's places mean nothing to a target's
             self.cross_residual = residual()
-            self.cross.packs = not c.wait
         self.feedforward = c.feedforward
         if c.feedforward:
             self.feed = FeedForward(c.width, c.ffn, activation=c.activation, dropout=c.activation_dropout)
@@ -79,9 +77,15 @@ class Block(nn.Module):
 
         x = self.attention_residual(x, look)
         if source is not None:
-            seen, hidden, together = source
-            memory = seen if isinstance(seen, KeyValue) else self.cross.project(seen.states, layout=seen.layout)
-            x = self.cross_residual(x, lambda x: self.cross(x, memory, hidden, positions, together))
+            memory, hidden, together = source
+
+            def look_across(x: Tensor) -> Tensor:
+                if isinstance(memory, KeyValue):
+                    return self.cross(x, memory, hidden, positions, together)
+                assert memory.layout is not None
+                return self.cross.across(x, memory.states, hidden, positions, together, memory.layout)
+
+            x = self.cross_residual(x, look_across)
         return self.feed_residual(x, self.feed) if self.feedforward else x, own[0] if keep else None
 
 
@@ -114,7 +118,9 @@ class TransformerEncoder(Encoder):
         given, layout = layout, layout or Layout.of(lengths, source.shape[1])
         if positions is None:
             positions = torch.arange(source.shape[1], device=source.device).expand_as(source)
-        mask = Mask(key_lengths=None if layout.full else lengths, causal=self.causal, extra=extra)
+        # A source holds at least <eos>, so that only a mask of the user's own can hide everything.
+        known = None if layout.full else lengths
+        mask = Mask(key_lengths=known, causal=self.causal, extra=extra, filled=extra is None)
         where = layout.pack(positions)
         x = self.enter(self.embedding, self.position, layout.pack(source), where, self.dropout, self.training)
         for block in self.blocks:
@@ -164,8 +170,11 @@ class TransformerState:
 
     def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
         """Of the target, and of the source, for new tokens at these places (B, K · T) of the target."""
-        past = Mask(causal=True, offset=self.slots) if sight is None else Mask(extra=sight[:, None])
-        return past, Mask(key_lengths=self.reach(places), extra=self.extra)
+        past = Mask(causal=True, offset=self.slots)
+        if sight is not None:
+            past = Mask(extra=sight[:, None], filled=True)  # a token sees at least itself
+        source = Mask(key_lengths=self.reach(places), extra=self.extra, filled=self.extra is None)
+        return past, source
 
     def reach(self, places: Tensor) -> Tensor:
         """How much of the source may be seen: (B,), or from each place."""

@@ -1,6 +1,6 @@
 """The parts: masks, scores, positions, attention, layers, recurrence, state. Usable alone; they know no text."""
 
-from regard.nn.attention import Attention, Record, attend, watch
+from regard.nn.attention import Attention, Record, SelfAttention, attend, watch
 from regard.nn.layers import Embedding, FeedForward, Residual, RMSNorm
 from regard.nn.masks import Layout, Mask, masked_softmax
 from regard.nn.positions import POSITIONS, Position, sinusoids
@@ -23,6 +23,7 @@ __all__ = [
     "Recurrent",
     "Residual",
     "Score",
+    "SelfAttention",
     "attend",
     "masked_softmax",
     "sinusoids",

@@ -1,39 +1,40 @@
-"""Attention: the pure formula, the module around it, and a way to watch the weights."""
+"""Attention: the pure formula, the modules around it, and a way to watch the weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.nn.kernels import dropout, pooled, pooled_own
+from regard.nn.choose import Case, choose
+from regard.nn.kernels import autocast_type, by_length, dropout, pooled, pooled_own
 from regard.nn.masks import Layout, Mask, masked_softmax
-from regard.nn.positions import Position
+from regard.nn.names import look_up
+from regard.nn.positions import POSITIONS, Position
 from regard.nn.scores import SCORES, Score
 from regard.nn.state import KeyValue
-
-TRITON = find_spec("triton") is not None  # comes with torch where there may be a GPU
-SHORT = {"cpu": 256, "cuda": 64}
-"""Keys up to which training is faster with whole matrices of weights than with torch's blocked kernels."""
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Mask | None, score: Score) -> tuple[Tensor, Tensor]:
     """softmax(score(q, k)) v: the formula that everything else here must equal.
 
-    query (B, H, T, Dq), key (B, H, S, Dk), value (B, H, S, Dv) -> output (B, H, T, Dv), weights (B, H, T, S).
+    query (B, H, T, Dq), key (B, H, S, Dk), value (B, H, S, Dv)
+    -> output (B, H, T, Dv), weights (B, H, T, S).
     """
-    weights = masked_softmax(score(query, score.prepare(key)), mask)
+    scores = score(query, score.prepare(key))  # (B, H, T, S)
+    weights = masked_softmax(scores, mask)
     return weights @ value, weights
 
 
 class Record:
-    """What was seen while watching: `weights[name]` holds one tensor (B, H, T, S) per call of the attention of that name.
+    """What was seen while watching.
 
-    `norms[name]` (B, H, S), of its last call: how long the vector is that a place hands over if looked at with weight 1.
+    `weights[name]` holds one tensor (B, H, T, S) per call of the attention of that name.
+    `norms[name]` (B, H, S), of its last call: how long the vector is that a place hands over if
+    looked at with weight 1.
     """
 
     def __init__(self, names: dict[int, str]) -> None:
@@ -42,9 +43,12 @@ class Record:
         self.norms: dict[str, Tensor] = {}
 
     def add(self, module: "Attention", weights: Tensor, value: Tensor) -> None:
-        if (name := self.names.get(id(module))) is not None:
-            self.weights.setdefault(name, []).append(weights.detach())
-            self.norms[name] = module.lengths(value.detach())
+        name = self.names.get(id(module))
+        if name is None:
+            return
+
+        self.weights.setdefault(name, []).append(weights.detach())
+        self.norms[name] = module.lengths(value.detach())
 
 
 _record: ContextVar[Record | None] = ContextVar("regard_record", default=None)
@@ -57,9 +61,13 @@ def _watching() -> Record | None:
 
 @contextmanager
 def watch(model: nn.Module) -> Iterator[Record]:
-    """Record the weights of every Attention in the model. Only this thread's calls; no output bit changes."""
+    """Record the weights of every Attention in the model.
+
+    Only this thread's calls are recorded; no output bit changes.
+    """
     names = {id(m): name for name, m in model.named_modules() if isinstance(m, Attention)}
-    token = _record.set(record := Record(names))
+    record = Record(names)
+    token = _record.set(record)
     _watchers.append(record)
     try:
         yield record
@@ -69,12 +77,14 @@ def watch(model: nn.Module) -> Iterator[Record]:
 
 
 class Attention(nn.Module):
-    """Bahdanau, Luong, multi-head, self, cross, causal: one class.
+    """Bahdanau, Luong, multi-head, cross, causal: one class. `SelfAttention` is the same with one product for all.
 
-    width: of the query. key_width, value_width: of what is looked at (default: width). inner: of all heads together
-    (default: width). output: of the result (default: width). own: the queries look at themselves, so one product makes
-    query, key and value (`read`). projections=False: the textbook's raw form; one head compares the query itself with the
-    keys themselves and pools the values themselves.
+    width: of the query. key_width, value_width: of what is looked at (default: width).
+    inner: of all heads together (default: width). output: of the result (default: width).
+    score: a name of `SCORES` or a class. position: a name of `POSITIONS` that acts inside attention
+    (`relative`, `rotary`, `alibi`), or an object.
+    projections=False: the textbook's raw form; one head compares the query itself with the keys
+    themselves and pools the values themselves.
     """
 
     def __init__(
@@ -88,119 +98,107 @@ class Attention(nn.Module):
         heads: int = 1,
         score: str | type[Score] = "scaled_dot",
         score_width: int = 0,
-        position: Position | None = None,
+        position: str | Position | None = None,
         projections: bool = True,
-        own: bool = False,
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        key_width, inner = key_width or width, inner or width
+        key_width = key_width or width
         value_width = value_width or key_width
+        inner = inner or width
         if inner % heads or (heads > 1 and not projections):
             raise UserError(f"{heads} heads need projections and an inner width they divide (it is {inner})")
-        make = SCORES[score] if isinstance(score, str) else score
-        if own:
-            self.qkv = nn.Linear(width, 3 * inner, bias=bias)
-        elif projections:
-            self.query = nn.Linear(width, inner, bias=bias)
-            if key_width == value_width:
-                self.keyvalue = nn.Linear(key_width, 2 * inner, bias=bias)
-            else:
-                self.key, self.value = nn.Linear(key_width, inner, bias=bias), nn.Linear(value_width, inner, bias=bias)
+
+        make_score = look_up("score", score, SCORES) if isinstance(score, str) else score
         if projections:
+            self._make_projections(width, key_width, value_width, inner, bias)
             self.output = nn.Linear(inner, output or width, bias=bias)
-            self._start()
-            self.score: Score = make(heads, inner // heads, inner // heads, score_width)
+            self._initialise()
+            self.score: Score = make_score(heads, inner // heads, inner // heads, score_width)
         else:
-            self.score = make(1, width, key_width, score_width)
-        self.position = position or Position(inner, heads)
-        self.heads, self.projections, self.own, self.dropout = heads, projections, own, dropout
-        self.packs = True
-        """Whether kernels of variable length may compute this: they know no other rule than the past."""
+            self.score = make_score(1, width, key_width, score_width)
+
+        self.position = _position(position, inner if projections else width, heads)
+        self.position.scale = self.score.scale
+        self.heads = heads
+        self.projections = projections
+        self.dropout = dropout
         self.fused = self.score.scale is not None and self.position.fused
         """Whether a fused kernel can compute this; set it to False to take the readable path."""
 
-    def _start(self) -> None:
+    def _make_projections(self, width: int, key_width: int, value_width: int, inner: int, bias: bool) -> None:
+        self.query = nn.Linear(width, inner, bias=bias)
+        if key_width == value_width:
+            self.keyvalue = nn.Linear(key_width, 2 * inner, bias=bias)
+        else:
+            self.key = nn.Linear(key_width, inner, bias=bias)
+            self.value = nn.Linear(value_width, inner, bias=bias)
+
+    def _initialise(self) -> None:
+        """Every matrix by itself, also where several lie in one layer."""
         for name, layer in self.named_children():
             assert isinstance(layer, nn.Linear)
-            parts = {"qkv": 3, "keyvalue": 2}.get(name, 1)
-            for part in layer.weight.data.chunk(parts):
-                nn.init.xavier_uniform_(part)
+            matrices = {"qkv": 3, "keyvalue": 2}.get(name, 1)
+            for matrix in layer.weight.data.chunk(matrices):
+                nn.init.xavier_uniform_(matrix)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
 
-    def _heads(self, x: Tensor, layout: Layout | None) -> Tensor:
-        """(N, D) or (B, T, D) -> (B, H, T, D/H); packed rows stay as they are where a kernel takes them: (N, H, D/H)."""
-        if self._packs(layout):
-            return x.unflatten(-1, (self.heads, -1))
-        x = layout.spread(x) if layout else x
+    # ---- from rows to heads ----
+
+    def _queries(self, x: Tensor, layout: Layout | None) -> Tensor:
+        """(N, D) with its layout, or (B, T, D) -> (B, T, inner)."""
+        return _padded(self.query(x) if self.projections else x, layout)
+
+    def _keys_values(self, keys: Tensor, values: Tensor | None, layout: Layout | None) -> tuple[Tensor, Tensor]:
+        """(N, D) with their layout, or (B, S, D) -> (B, S, inner) each. values=None: the keys are the values too."""
+        if not self.projections:
+            return _padded(keys, layout), _padded(keys if values is None else values, layout)
+
+        if not hasattr(self, "keyvalue"):
+            key = self.key(keys)
+            value = self.value(keys if values is None else values)
+            return _padded(key, layout), _padded(value, layout)
+
+        if values is None:
+            key, value = _padded(self.keyvalue(keys), layout).chunk(2, -1)
+            return key, value
+
+        key_weight, value_weight = self.keyvalue.weight.chunk(2)
+        key_bias, value_bias = (None, None) if self.keyvalue.bias is None else self.keyvalue.bias.chunk(2)
+        key = F.linear(keys, key_weight, key_bias)
+        value = F.linear(values, value_weight, value_bias)
+        return _padded(key, layout), _padded(value, layout)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(B, T, inner) -> (B, H, T, D)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def _packs(self, layout: Layout | None) -> bool:
-        plain = type(self.position) is Position and self.fused and self.packs and not (self.dropout and self.training)
-        return (
-            layout is not None and layout.offsets is not None and layout.length > SHORT["cuda"] and plain and _watching() is None
-        )
+    def _remember(self, key: Tensor, value: Tensor, positions: Tensor | None) -> KeyValue:
+        """Keys and values (B, H, S, D)."""
+        if positions is None:
+            positions = _count(key)
+        key = self.position.rotate(key, positions)
+        return KeyValue(self.score.prepare(key), value, positions)
 
-    def read(self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> tuple[Tensor, KeyValue]:
-        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with its layout."""
-        if not self.own:
-            return self.ask(x, positions, layout), self.project(x, None, positions, layout)
-        packs = self._packs(layout)
-        if torch.compiler.is_compiling():  # three products, since gathering the gradient of one costs a GPU more than it saves
-            w, b = self.qkv.weight.chunk(3), [None] * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
-            q, k, v = (self._heads(F.linear(x, w[i], b[i]), layout) for i in range(3))
-        else:
-            whole = layout.spread(self.qkv(x)) if layout and not packs else self.qkv(x)
-            q, k, v = (self._heads(part, layout if packs else None) for part in whole.chunk(3, -1))
-        if not packs:
-            q = self.position.rotate(q, positions := _count(q) if positions is None else positions)
-        return q, self._remember(k, v, positions, layout)
-
-    def itself(self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout) -> Tensor:
-        """`look(*read(x))` where nobody needs the keys afterwards; in training this is faster."""
-        plain = self.own and self.fused and type(self.position) is Position and type(self.score).prepare is Score.prepare
-        short = layout.length <= SHORT[x.device.type] and mask.extra is None and torch.is_grad_enabled()
-        if not (plain and short) or torch.compiler.is_compiling():
-            q, memory = self.read(x, positions, layout)
-            return self.look(q, memory, mask, positions, layout)
-        assert self.score.scale is not None
-        if record := _watching():
-            q, memory = self.read(x, positions, layout)
-            record.add(self, self._weights(q, memory, mask, positions), memory.value)
-        whole = layout.spread(self.qkv(x))
-        bias = None if mask.trivial else mask.bias(layout.length, layout.length, whole)
-        found = pooled_own(whole, self.heads, bias, self.score.scale, self.dropout if self.training else 0.0)
-        return self.output(layout.pack(found))
+    # ---- what models call ----
 
     def ask(self, query: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> Tensor:
-        """The queries of x, for `look`."""
-        q = self._heads(self.query(query) if self.projections else query, layout)
-        return q if self._packs(layout) else self.position.rotate(q, _count(q) if positions is None else positions)
+        """The queries (B, H, T, D) of (B, T, D), or of packed (N, D) with its layout, for `look`."""
+        q = self._heads(self._queries(query, layout))
+        return self.position.rotate(q, _count(q) if positions is None else positions)
 
     def project(
         self, keys: Tensor, values: Tensor | None = None, positions: Tensor | None = None, layout: Layout | None = None
     ) -> KeyValue:
         """What depends on the source alone, done once. keys, values: (B, S, D), or packed (N, D) with their layout."""
-        if self.projections and values is None and hasattr(self, "keyvalue"):
-            packs, both = self._packs(layout), self.keyvalue(keys)
-            both = layout.spread(both) if layout and not packs else both
-            key, value = (self._heads(part, layout if packs else None) for part in both.chunk(2, -1))
-            return self._remember(key, value, positions, layout)
-        values = keys if values is None else values
-        if self.projections and hasattr(self, "keyvalue"):  # other values than keys
-            w, b = self.keyvalue.weight.chunk(2), (None, None) if self.keyvalue.bias is None else self.keyvalue.bias.chunk(2)
-            keys, values = F.linear(keys, w[0], b[0]), F.linear(values, w[1], b[1])
-        elif self.projections:
-            keys, values = self.key(keys), self.value(values)
-        return self._remember(self._heads(keys, layout), self._heads(values, layout), positions, layout)
+        key, value = self._keys_values(keys, values, layout)
+        return self._remember(self._heads(key), self._heads(value), positions)
 
-    def _remember(self, key: Tensor, value: Tensor, positions: Tensor | None, layout: Layout | None) -> KeyValue:
-        if self._packs(layout):
-            return KeyValue(self.score.prepare(key), value, key.new_empty(0), layout=layout)
-        positions = _count(key) if positions is None else positions
-        return KeyValue(self.score.prepare(self.position.rotate(key, positions)), value, positions)
+    def read(self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> tuple[Tensor, KeyValue]:
+        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with its layout."""
+        return self.ask(x, positions, layout), self.project(x, None, positions, layout)
 
     def forward(
         self, query: Tensor, memory: KeyValue, mask: Mask, positions: Tensor | None = None, layout: Layout | None = None
@@ -208,28 +206,55 @@ class Attention(nn.Module):
         """query (B, T, D), or packed (N, D) with its layout -> the same shape, looked up in memory."""
         return self.look(self.ask(query, positions, layout), memory, mask, positions, layout)
 
+    def itself(self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout) -> Tensor:
+        """`look(*read(x))` for packed rows (N, D), where nobody needs the keys afterwards."""
+        q, memory = self.read(x, positions, layout)
+        return self.look(q, memory, mask, positions, layout)
+
+    def across(self, x: Tensor, states: Tensor, mask: Mask, positions: Tensor, layout: Layout, key_layout: Layout) -> Tensor:
+        """`forward(x, project(states))` for packed rows (N, D) and (M, D), where nobody needs the keys afterwards."""
+        case = self._case(mask, layout.length, key_layout.length, x)
+        case.layouts = layout, key_layout
+
+        if choose(case) == "variable_length":
+            q = self._queries(x, None)  # (N, inner)
+            k, v = self._keys_values(states, None, None)  # (M, inner)
+            return self._by_length(q, k, v, mask, layout, key_layout)
+
+        memory = self.project(states, layout=key_layout)
+        return self(x, memory, mask, positions, layout)
+
     def look(
         self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor | None = None, layout: Layout | None = None
     ) -> Tensor:
-        """The same for queries that `ask` or `read` made."""
-        if memory.layout is not None:
-            assert layout is not None
-            found = _by_length(q, memory, mask, layout, self.score.scale).flatten(1)
-            return self.output(found) if self.projections else found
-        positions = _count(q) if positions is None else positions
+        """Queries (B, H, T, D) that `ask` or `read` made -> (B, T, D), or packed (N, D) with their layout."""
+        if positions is None:
+            positions = _count(q)
+
+        queries, keys = q.shape[2], len(memory)
+        term = self.position.key_term(q, positions, memory.positions) if self.fused else None
+        case = self._case(mask, queries, keys, q)
+        case.heads = q, memory.key, memory.value
+        case.term = term is not None
+        kernel = choose(case)
+
+        weights = None
         record = _watching()
-        if self.fused:
-            found = self._fast(q, memory, mask, positions)
-            if record is not None:
-                record.add(self, self._weights(q, memory, mask, positions), memory.value)
-        else:
+        if record is not None or kernel in ("readable", "compiled"):
             weights = self._weights(q, memory, mask, positions)
-            if record is not None:
-                record.add(self, weights, memory.value)
-            found = self._pool(weights, memory, positions)
-        found = found.transpose(1, 2).flatten(2)
-        found = layout.pack(found) if layout else found
-        return self.output(found) if self.projections else found
+        if record is not None and weights is not None:
+            record.add(self, weights, memory.value)
+
+        if kernel in ("readable", "compiled"):
+            assert weights is not None
+            context = self._pool(weights, memory, positions)  # (B, H, T, D)
+        else:
+            context = self._fused(kernel, q, memory, mask, term, case.dropout)
+
+        context = context.transpose(1, 2).flatten(2)  # (B, T, inner)
+        if layout is not None:
+            context = layout.pack(context)  # (N, inner)
+        return self.output(context) if self.projections else context
 
     def lengths(self, value: Tensor) -> Tensor:
         """(B, H, S): of what each head makes of a value (B, H, S, D) for the output (Kobayashi et al. 2020)."""
@@ -238,69 +263,196 @@ class Attention(nn.Module):
             value = value @ by_head.mT.to(value.dtype)
         return value.float().norm(dim=-1)
 
+    # ---- the readable path ----
+
     def _weights(self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor) -> Tensor:
+        """(B, H, T, S), before dropout."""
         scores = self.score(q, memory.key)
         term = self.position.key_term(q, positions, memory.positions)
         return masked_softmax(scores if term is None else scores + term, mask)
 
     def _pool(self, weights: Tensor, memory: KeyValue, positions: Tensor) -> Tensor:
+        """Weights (B, H, T, S) -> (B, H, T, D)."""
         weights = dropout(weights, self.dropout, self.training)
-        found = weights @ memory.value
+        context = weights @ memory.value
         term = self.position.value_term(weights, positions, memory.positions)
-        return found if term is None else found + term
+        return context if term is None else context + term
 
-    def _fast(self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor) -> Tensor:
-        """The same by a kernel."""
-        queries, keys = q.shape[2], len(memory)
-        # A kernel's own causal rule counts from the top left, so it serves only a square without other rules.
-        square = mask.only_causal and mask.offset == 0 and queries == keys
-        newest = mask.only_causal and mask.offset == keys - 1 and queries == 1
-        free = newest or mask.trivial
-        term = self.position.key_term(q, positions, memory.positions)
-        p, scale = self.dropout if self.training else 0.0, self.score.scale
-        assert scale is not None
-        if term is None and torch.is_grad_enabled() and keys <= SHORT[q.device.type] and mask.extra is None:
-            if torch.compiler.is_compiling():
-                return self._pool(self._weights(q, memory, mask, positions), memory, positions)
-            return pooled(q, memory.key, memory.value, None if free else mask.bias(queries, keys, q), scale, p)
-        allowed = None if square or free else mask.bias(queries, keys, q)
-        if term is not None:
-            square = False
-            hidden = None if free else ~mask.dense(queries, keys, q.device)
-            allowed = term if hidden is None else term.masked_fill(hidden, float("-inf"))
-        if q.is_cuda and not torch.is_grad_enabled() and TRITON and not torch.compiler.is_compiling():
-            from regard.nn import gpu
+    # ---- kernels ----
 
-            if allowed is not None and gpu.can_look(q, memory.key, memory.value):
-                return gpu.look(q, memory.key, memory.value, allowed, scale)
-        return F.scaled_dot_product_attention(
-            q, memory.key, memory.value, attn_mask=allowed, dropout_p=p, is_causal=square, scale=scale
+    def _case(self, mask: Mask, queries: int, keys: int, x: Tensor) -> Case:
+        """What `choose` must know of a call with rows or heads x."""
+        device = x.device.type
+        return Case(
+            mask,
+            queries,
+            keys,
+            device,
+            autocast_type(device) or x.dtype,
+            self.score.query_width,
+            self.fused,
+            type(self.position) is Position and type(self.score).prepare is Score.prepare,
+            self.dropout if self.training else 0.0,
+            torch.is_grad_enabled(),
+            torch.compiler.is_compiling(),
+            _watching() is not None,
         )
 
+    def _fused(self, kernel: str, q: Tensor, memory: KeyValue, mask: Mask, term: Tensor | None, p: float) -> Tensor:
+        """(B, H, T, D) by the kernel of this name. term: what the position adds to the scores. p: dropout."""
+        scale = self.score.scale
+        assert scale is not None
+        queries, keys = q.shape[2], len(memory)
+        free = mask.free(queries, keys)
+        square = kernel == "sdpa" and term is None and mask.square(queries, keys)
 
-def _by_length(q: Tensor, memory: KeyValue, mask: Mask, layout: Layout, scale: float | None) -> Tensor:
-    """Packed queries (N, H, D) and keys, each sentence alone: no padding at all. CUDA, half precision."""
-    from torch.nn.attention.varlen import varlen_attn
+        bias = None  # (B, H, T, S), or fewer where they are alike
+        if not free and not square:
+            bias = mask.bias(queries, keys, q)
+        if term is not None:
+            bias = term if free else term.masked_fill(~mask.opened(queries, keys, q.device), float("-inf"))
 
-    assert memory.layout is not None
-    assert mask.extra is None
-    own, other = layout.offsets, memory.layout.offsets
-    assert own is not None
-    assert other is not None
-    kind = q.dtype if q.dtype != torch.float32 else torch.bfloat16
-    found = varlen_attn(
-        q.to(kind),
-        memory.key.to(kind),
-        memory.value.to(kind),
-        own,
-        other,
-        layout.length,
-        memory.layout.length,
-        scale=scale,
-        window_size=(-1, 0) if mask.causal else (-1, -1),
-    )
-    assert isinstance(found, Tensor)
-    return found
+        if kernel == "pooled":
+            context = pooled(q, memory.key, memory.value, bias, scale, p)
+        elif kernel == "triton":
+            from regard.nn import gpu
+
+            assert bias is not None
+            context = gpu.look(q, memory.key, memory.value, bias, scale)
+        else:
+            context = F.scaled_dot_product_attention(
+                q, memory.key, memory.value, attn_mask=bias, dropout_p=p, is_causal=square, scale=scale
+            )
+
+        return _zero_where_blind(context, mask, keys)
+
+    def _by_length(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout, key_layout: Layout) -> Tensor:
+        """Packed queries (N, inner), keys and values (M, inner) -> (N, D)."""
+        q, k, v = (x.unflatten(-1, (self.heads, -1)) for x in (q, k, v))  # (N, H, D), (M, H, D)
+        assert self.score.scale is not None
+        context = by_length(q, k, v, layout, key_layout, self.score.scale, mask.causal).flatten(1)
+        return self.output(context) if self.projections else context
+
+
+class SelfAttention(Attention):
+    """Tokens look at each other: one product makes their queries, keys and values.
+
+    The same function as `Attention`, over one matrix `qkv` where that has `query` and `keyvalue`.
+    `read` is what this is for; `ask` and `project` compute the whole product and leave out what was not asked for.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        inner: int | None = None,
+        output: int | None = None,
+        heads: int = 1,
+        score: str | type[Score] = "scaled_dot",
+        score_width: int = 0,
+        position: str | Position | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(
+            width,
+            inner=inner,
+            output=output,
+            heads=heads,
+            score=score,
+            score_width=score_width,
+            position=position,
+            bias=bias,
+            dropout=dropout,
+        )
+
+    def _make_projections(self, width: int, key_width: int, value_width: int, inner: int, bias: bool) -> None:
+        self.qkv = nn.Linear(width, 3 * inner, bias=bias)
+
+    def _queries(self, x: Tensor, layout: Layout | None) -> Tensor:
+        q, _, _ = self.qkv(x).chunk(3, -1)
+        return _padded(q, layout)
+
+    def _keys_values(self, keys: Tensor, values: Tensor | None, layout: Layout | None) -> tuple[Tensor, Tensor]:
+        _, key, value = self.qkv(keys).chunk(3, -1)
+        if values is not None:
+            _, _, value = self.qkv(values).chunk(3, -1)
+        return _padded(key, layout), _padded(value, layout)
+
+    def read(self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> tuple[Tensor, KeyValue]:
+        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with its layout."""
+        if torch.compiler.is_compiling():  # gathering the gradient of one product costs a GPU more than it saves
+            q, k, v = (self._heads(_padded(part, layout)) for part in self._three_products(x))
+        else:
+            qkv = _padded(self.qkv(x), layout)  # (B, T, 3 · inner)
+            q, k, v = (self._heads(part) for part in qkv.chunk(3, -1))  # (B, H, T, D)
+
+        if positions is None:
+            positions = _count(q)
+        return self.position.rotate(q, positions), self._remember(k, v, positions)
+
+    def _three_products(self, x: Tensor) -> list[Tensor]:
+        weights = self.qkv.weight.chunk(3)
+        biases = [None] * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
+        return [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+
+    def itself(self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout) -> Tensor:
+        """`look(*read(x))` for packed rows (N, D), where nobody needs the keys afterwards; in training this is faster."""
+        length = layout.length
+        case = self._case(mask, length, length, x)
+        case.layouts = layout, layout
+        case.own = True
+        kernel = choose(case)
+
+        if kernel == "variable_length":
+            q, k, v = self.qkv(x).chunk(3, -1)  # (N, inner)
+            return self._by_length(q, k, v, mask, layout, layout)
+
+        if kernel != "pooled_own":
+            return super().itself(x, mask, positions, layout)
+
+        record = _watching()
+        if record is not None:
+            q, memory = self.read(x, positions, layout)
+            record.add(self, self._weights(q, memory, mask, positions), memory.value)
+
+        qkv = layout.spread(self.qkv(x))  # (B, T, 3 · inner)
+        bias = None if mask.trivial else mask.bias(length, length, qkv)
+        assert self.score.scale is not None
+        context = pooled_own(qkv, self.heads, bias, self.score.scale, case.dropout)  # (B, T, inner)
+
+        seeing = mask.seeing(length, length, x.device)
+        if seeing is not None:
+            context = context.masked_fill(~seeing.squeeze(1), 0.0)
+        return self.output(layout.pack(context))
+
+
+def _position(position: str | Position | None, width: int, heads: int) -> Position:
+    """The object that acts inside an attention of this width."""
+    if position is None:
+        return Position(width, heads)
+    if isinstance(position, Position):
+        return position
+
+    kind = look_up("position", position, POSITIONS)
+    if kind is not Position and not kind.in_attention:
+        inside = [name for name, other in POSITIONS.items() if other.in_attention]
+        raise UserError(
+            f"position {position!r} is added to embeddings, not inside attention: call its `embed` there "
+            f"(inside attention there are: {', '.join(inside)})"
+        )
+    return kind(width, heads)
+
+
+def _padded(x: Tensor, layout: Layout | None) -> Tensor:
+    """(N, D) with a layout -> (B, T, D); what has no layout is left as it is."""
+    return x if layout is None else layout.spread(x)
+
+
+def _zero_where_blind(context: Tensor, mask: Mask, keys: int) -> Tensor:
+    """Zeros in the rows of (B, H, T, D) that may look at nothing, of which a kernel has made something (`Mask.opened`)."""
+    seeing = mask.seeing(context.shape[2], keys, context.device)
+    return context if seeing is None else context.masked_fill(~seeing, 0.0)
 
 
 def _count(x: Tensor) -> Tensor:

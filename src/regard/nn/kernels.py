@@ -1,6 +1,7 @@
 """Fast twins of three formulas: dropout, the core of attention, and the loss. Tests hold each equal to its readable form."""
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -10,12 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.nn.masks import Layout
+
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """F.dropout. On a CPU torch draws its numbers one by one, which costs more than all else around a small product."""
     if not training or p == 0:
         return x
-    if x.is_cuda:
+    if x.device.type != "cpu":
         return F.dropout(x, p)
     return _Dropped.apply(x, kept(x.shape, p).to(x.dtype))  # type: ignore[no-untyped-call]
 
@@ -24,7 +27,7 @@ def add_dropped(x: Tensor, added: Tensor, p: float, training: bool) -> Tensor:
     """x + dropout(added), on a CPU in one pass."""
     if not training or p == 0:
         return x + added
-    if x.is_cuda or x.dtype != added.dtype:
+    if x.device.type != "cpu" or x.dtype != added.dtype:
         return x + dropout(added, p, training)
     return _AddDropped.apply(x, added, kept(added.shape, p).to(x.dtype))  # type: ignore[no-untyped-call]
 
@@ -66,10 +69,22 @@ class _AddDropped(torch.autograd.Function):
         return grad, grad * ctx.saved_tensors[0], None
 
 
+def autocast_type(device: str) -> torch.dtype | None:
+    """What autocast makes of the factors of a product on this type of device, if it is on."""
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
+def as_given(device: str) -> AbstractContextManager[object]:
+    """Inside, nothing changes the precision of what is computed."""
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
 def lowered(x: Tensor) -> Tensor:
     """Under autocast, what is carried from block to block is as coarse as what the blocks compute."""
-    kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+    kind = autocast_type(x.device.type)
+    return x if kind is None else x.to(kind)
 
 
 def pooled(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p: float) -> Tensor:
@@ -80,6 +95,47 @@ def pooled(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p
 def pooled_own(qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: float) -> Tensor:
     """The same for queries, keys and values side by side (B, T, 3 · H · D) -> (B, T, H · D)."""
     return _PooledOwn.apply(qkv, heads, bias, scale, p)  # type: ignore[no-untyped-call]
+
+
+def by_length(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, scale: float, causal: bool) -> Tensor:
+    """Attention of packed queries (N, H, D) over packed keys and values (M, H, D), each sentence alone: (N, H, D).
+
+    No work is spent on padding. Flash attention of variable length: CUDA, half precision. causal: for equal lengths.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert queries.offsets is not None
+    assert keys.offsets is not None
+    window = (-1, 0) if causal else (-1, -1)
+    lengths = queries.length, keys.length
+    context = varlen_attn(q, k, v, queries.offsets, keys.offsets, *lengths, scale=scale, window_size=window)
+    assert isinstance(context, Tensor)
+    return context
+
+
+def by_length_readable(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, scale: float, causal: bool) -> Tensor:
+    """What `by_length` computes, sentence by sentence, on any device and in any precision."""
+    assert queries.offsets is not None
+    assert keys.offsets is not None
+    query_ends = queries.offsets[1:].tolist()
+    key_ends = keys.offsets[1:].tolist()
+
+    contexts = []
+    query_start = key_start = 0
+    for query_end, key_end in zip(query_ends, key_ends, strict=True):
+        query = q[query_start:query_end].transpose(0, 1)  # (H, T, D)
+        key = k[key_start:key_end].transpose(0, 1)  # (H, S, D)
+        value = v[key_start:key_end].transpose(0, 1)
+
+        scores = scale * query @ key.mT  # (H, T, S)
+        if causal:
+            past = torch.ones_like(scores, dtype=torch.bool).tril()
+            scores = scores.masked_fill(~past, float("-inf"))
+        contexts.append((scores.softmax(-1) @ value).transpose(0, 1))  # (T, H, D)
+
+        query_start = query_end
+        key_start = key_end
+    return torch.cat(contexts)
 
 
 class _Pooled(torch.autograd.Function):
@@ -121,12 +177,13 @@ def _pool(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, heads: int, scale: float, p: float
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
     """(B · H, T, D) each -> (B · H, T, D), and what its gradient needs."""
-    with torch.autocast(q.device.type, enabled=False):
+    with as_given(q.device.type):
         weights = torch.baddbmm(q.new_empty(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scale)
         weights = _softmax(weights.unflatten(0, (-1, heads)), bias).flatten(0, 1)
         mask = None
         if p:
-            mask = F.dropout(torch.ones_like(weights), p) if q.is_cuda else kept(weights.shape, p).to(weights.dtype)
+            on_cpu = q.device.type == "cpu"
+            mask = kept(weights.shape, p).to(weights.dtype) if on_cpu else F.dropout(torch.ones_like(weights), p)
         return torch.bmm(weights if mask is None else weights * mask, v), (q, k, v, weights, mask)
 
 
@@ -146,7 +203,7 @@ def _pool_backward(grad: Tensor, saved: tuple[Tensor, ...], scale: float, dq: Te
 
 def _softmax(x: Tensor, bias: Tensor | None) -> Tensor:
     """Of x + bias (B, H, T, S) over the last axis. In place if that is short: there torch's own takes six times as long."""
-    if x.is_cuda or x.shape[-1] > 64:
+    if x.device.type != "cpu" or x.shape[-1] > 64:
         return (x if bias is None else x.add_(bias)).softmax(-1)
     low, high = x.aminmax()
     if bias is not None:
@@ -158,25 +215,32 @@ def _softmax(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, *, compiled: bool = False
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, *, ignore: int, compiled: bool = False
 ) -> tuple[Tensor, ...]:
-    """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not 0, padding; weight (V, D).
+    """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not `ignore`, padding; weight (V, D).
 
     The gradient is computed on the way, piece by piece: the logits (N, V) never exist as a whole, and never in fp32 on a GPU.
     """
     if torch.is_grad_enabled() and hidden.requires_grad:
-        return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, compiled)  # type: ignore[no-untyped-call]
-    return _sums(hidden, weight, bias, targets, smoothing, compiled, None)
+        return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, ignore, compiled)  # type: ignore[no-untyped-call]
+    return _sums(hidden, weight, bias, targets, smoothing, ignore, compiled, None)
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, compiled: bool
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        ignore: int,
+        compiled: bool,
     ) -> Any:
         grads = [torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)]
         grads += [] if bias is None else [torch.zeros_like(bias, dtype=torch.float32)]
-        sums = _sums(hidden, weight, bias, targets, smoothing, compiled, grads)
+        sums = _sums(hidden, weight, bias, targets, smoothing, ignore, compiled, grads)
         ctx.save_for_backward(*grads)
         ctx.mark_non_differentiable(*sums[1:])
         return sums
@@ -185,7 +249,7 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, *bias = (saved.mul_(grad.to(saved.dtype)) for saved in ctx.saved_tensors)
-        return hidden, weight, bias[0] if bias else None, None, None, None
+        return hidden, weight, bias[0] if bias else None, None, None, None, None
 
 
 def _sums(
@@ -194,6 +258,7 @@ def _sums(
     bias: Tensor | None,
     targets: Tensor,
     smoothing: float,
+    ignore: int,
     compiled: bool,
     grads: list[Tensor] | None,
 ) -> tuple[Tensor, ...]:
@@ -206,7 +271,7 @@ def _sums(
     with torch.autocast(hidden.device.type, enabled=False):
         for start in range(0, len(hidden), size):
             rows, goal = hidden[start : start + size].to(kind), targets[start : start + size]
-            found, slope = piece(F.linear(rows, w, b), goal, smoothing, grads is not None)
+            found, slope = piece(F.linear(rows, w, b), goal, smoothing, ignore, grads is not None)
             totals += found
             if grads is None:
                 continue
@@ -225,9 +290,9 @@ def _compiled() -> Any:
     return torch.compile(_piece, dynamic=True)
 
 
-def _piece(logits: Tensor, targets: Tensor, smoothing: float, slope: bool) -> tuple[Tensor, Tensor]:
+def _piece(logits: Tensor, targets: Tensor, smoothing: float, ignore: int, slope: bool) -> tuple[Tensor, Tensor]:
     """Sums over some rows, and the gradient of the first of them with respect to the logits."""
-    real = targets != 0
+    real = targets != ignore
     logp = logits.float().log_softmax(-1)
     at = targets[:, None]
     nll = -(logp.gather(-1, at).squeeze(1) * real).sum()

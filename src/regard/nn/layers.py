@@ -1,15 +1,17 @@
 """The position-wise parts of a Transformer block: embedding, feed-forward, norm, residual. All take (…, D)."""
 
 import math
-import time
 from collections.abc import Callable
-from functools import cache
+from threading import Lock
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.nn.internals import can_pack, has_amx, linear_relu, pack_weight, packed_linear
 from regard.nn.kernels import add_dropped, dropout
+from regard.nn.names import look_up
 
 
 class Embedding(nn.Module):
@@ -39,7 +41,7 @@ class RMSNorm(nn.Module):
 def make_norm(name: str, width: int) -> nn.Module:
     """`layer`, `rms` or `none`."""
     kinds: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm, "none": nn.Identity}
-    return kinds[name](width)
+    return look_up("norm", name, kinds)(width)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "geglu": F.gelu, "swiglu": F.silu}
@@ -50,20 +52,20 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
         super().__init__()
+        self.activation = look_up("activation", activation, ACTIVATIONS)
         self.gated = activation.endswith("glu")
         self.inner = nn.Linear(width, inner * (2 if self.gated else 1))
         self.outer = nn.Linear(inner, width)
-        self.activation = ACTIVATIONS[activation]
         self.dropout = dropout
         for layer in (self.inner, self.outer):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if (
-            x.is_cuda and x.dim() == 2 and self.activation is F.relu and not (self.training or torch.is_grad_enabled())
-        ):  # one kernel, not two
-            return self.outer(torch._addmm_activation(self.inner.bias, x, self.inner.weight.t()))
+        learning = self.training or torch.is_grad_enabled()
+        if x.is_cuda and x.dim() == 2 and self.activation is F.relu and not learning:  # one kernel, not two
+            return self.outer(linear_relu(x, self.inner.weight, self.inner.bias))
+
         x = self.inner(x)
         if self.gated:
             x, gate = x.chunk(2, dim=-1)
@@ -73,13 +75,17 @@ class FeedForward(nn.Module):
         return self.outer(dropout(x, self.dropout, self.training))
 
 
+PLACEMENTS = {"pre": True, "post": False}
+"""Where a norm stands: whether before the part it belongs to."""
+
+
 class Residual(nn.Module):
     """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each piece can be switched off."""
 
     def __init__(self, width: int, *, norm: str, placement: str, dropout: float, residual: bool = True) -> None:
         super().__init__()
         self.norm = make_norm(norm, width)
-        self.pre = placement == "pre"
+        self.pre = look_up("placement", placement, PLACEMENTS)
         self.dropout, self.residual = dropout, residual
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
@@ -92,37 +98,62 @@ class Residual(nn.Module):
 FEW = 8
 """Rows up to which a product is limited by reading the matrix, so that weights of half the size always pay."""
 
+_packing = Lock()  # one for all: a lock of its own could not be copied with its module
+
+
+def wide_type(kind: torch.dtype) -> torch.dtype:
+    """In which type a CPU multiplies more than `FEW` rows by weights of this type.
+
+    A rule, not a measurement, so that every load of a run on a machine computes the same: bfloat16 pays where matrix units
+    (AMX) multiply it; elsewhere the rounded weights are used as float32.
+    """
+    return kind if kind == torch.float32 or has_amx() else torch.float32
+
 
 class ReadOnly(nn.Module):
     """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up to twice as fast there.
 
-    kind: of its weights, and in a product with few rows of what goes in and comes out. Where this CPU multiplies bfloat16 slower
-    than float32, products with more rows take the rounded weights as float32; so in bfloat16 a number may depend on its company.
+    kind: of its weights, and in a product with few rows of what goes in and comes out. wide: the type in which more rows are
+    multiplied (default: `wide_type`). Where the two differ, a number may depend on its company.
     """
 
-    def __init__(self, layer: nn.Linear, kind: torch.dtype = torch.float32) -> None:
+    def __init__(self, layer: nn.Linear, kind: torch.dtype = torch.float32, *, wide: torch.dtype | None = None) -> None:
         super().__init__()
-        weight, bias = layer.weight.detach().to(kind), None if layer.bias is None else layer.bias.detach().to(kind)
+        weight = layer.weight.detach().to(kind)
+        bias = None if layer.bias is None else layer.bias.detach().to(kind)
         tall = weight.shape[0] >= weight.shape[1]  # then a product with one row is faster column by column
-        self.weight = nn.Parameter(weight.t().contiguous().t() if tall else weight.contiguous(), requires_grad=False)
+        weight = weight.t().contiguous().t() if tall else weight.contiguous()
+        self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self.packed: Tensor | None = None
-        self.wide = None if kind == torch.float32 or bf16_pays() else ReadOnly(_rounded(layer, kind))
+
+        wide = wide_type(kind) if wide is None else wide
+        self.wide = None if wide == kind else ReadOnly(_rounded(layer, kind), wide, wide=wide)
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.numel() // x.shape[-1]
         if self.wide is not None and rows > FEW:
             return self.wide(x)
-        given = x.to(self.weight.dtype)
-        plain = rows > 64 or (rows == 1 and given.dtype == torch.float32) or not torch.backends.mkldnn.is_available()
-        if plain or torch.is_grad_enabled():
-            return F.linear(given, self.weight, self.bias).to(x.dtype)
-        if self.packed is None:
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), rows)
-        return torch.ops.mkldnn._linear_pointwise(given, self.packed, self.bias, "none", [], "").to(x.dtype)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "packed": None}  # belongs to this process; made again when it is needed
+        given = x.to(self.weight.dtype)
+        plain = rows > 64 or (rows == 1 and given.dtype == torch.float32) or torch.is_grad_enabled()
+        if plain or not can_pack(given.dtype):
+            return F.linear(given, self.weight, self.bias).to(x.dtype)
+        return packed_linear(given, self._packed(), self.bias).to(x.dtype)
+
+    def _packed(self) -> Tensor:
+        """The matrix laid out for `FEW` rows: made by whoever needs it first, for all threads."""
+        packed = self.packed
+        if packed is None:
+            with _packing:
+                if self.packed is None:
+                    self.packed = pack_weight(self.weight, FEW)
+                packed = self.packed
+        return packed
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: the packed matrix can be in neither, and is made again."""
+        return self.__dict__ | {"packed": None}
 
     def linear(self) -> nn.Linear:
         """An ordinary Linear with these weights."""
@@ -135,31 +166,18 @@ class ReadOnly(nn.Module):
 
 def _rounded(layer: nn.Linear, kind: torch.dtype) -> nn.Linear:
     """The same layer in float32, its numbers those that `kind` can hold."""
-    made = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
-    made.load_state_dict({name: value.detach().to(kind).float() for name, value in layer.state_dict().items()})
-    return made
+    rounded = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+    rounded.load_state_dict({name: value.detach().to(kind).float() for name, value in layer.state_dict().items()})
+    return rounded
 
 
-@cache
-def bf16_pays() -> bool:
-    """Whether this CPU multiplies 256 rows faster in bfloat16 than in float32: the best of five each, in turn."""
-    sides = [torch.ones(256, 1024, dtype=kind) for kind in (torch.bfloat16, torch.float32)]
-    squares, times = [torch.ones(1024, 1024, dtype=x.dtype) for x in sides], [[math.inf], [math.inf]]
-    for turn in range(6):
-        for x, square, taken in zip(sides, squares, times):
-            began = time.perf_counter()
-            F.linear(x, square)
-            taken += [time.perf_counter() - began] if turn else []
-    return min(times[0]) < min(times[1])
-
-
-def read_only(model: nn.Module, kind: torch.dtype = torch.float32) -> None:
-    """Make every Linear of a model on a CPU a ReadOnly. What was tied is no longer."""
+def read_only(model: nn.Module, kind: torch.dtype = torch.float32, *, wide: torch.dtype | None = None) -> None:
+    """Make every Linear of a model on a CPU a ReadOnly, which says what kind and wide mean. What was tied is no longer."""
     for name, layer in list(model.named_children()):
         if type(layer) is nn.Linear and layer.weight.device.type == "cpu":
-            setattr(model, name, ReadOnly(layer, kind))
+            setattr(model, name, ReadOnly(layer, kind, wide=wide))
         else:
-            read_only(layer, kind)
+            read_only(layer, kind, wide=wide)
 
 
 def writable(model: nn.Module) -> None:

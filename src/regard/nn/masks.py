@@ -22,13 +22,15 @@ class Mask:
     offset: int = 0
     window: int | None = None
     extra: Tensor | None = None
+    filled: bool = False
+    """Promised by whoever makes the mask: every query may look at something. Lengths on a CPU are looked at nevertheless."""
     _made: dict[Any, Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
     def known(cls, allowed: Tensor, bias: Tensor) -> Self:
-        """From (B, 1, T, S), both as bool and as what is added to scores."""
+        """From (B, 1, T, S), both as bool and as what is added to scores. Every query may look at something."""
         shape = (allowed.shape[-2], allowed.shape[-1])
-        return cls(extra=allowed, _made={shape: allowed, (*shape, bias.dtype): bias})
+        return cls(extra=allowed, filled=True, _made={shape: allowed, (*shape, bias.dtype): bias})
 
     def dense(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
         """(B or 1, 1 or H, T, S), True = may look. Made once for all layers that ask."""
@@ -39,12 +41,47 @@ class Mask:
         return self._made[queries, keys]
 
     def bias(self, queries: int, keys: int, like: Tensor) -> Tensor:
-        """The same to be added to scores: 0 = may look, −∞ = may not."""
+        """The same to be added to scores: 0 = may look, −∞ = may not. An empty row is open: see `opened`."""
         key = queries, keys, like.dtype
         if key not in self._made:
-            allowed = self.dense(queries, keys, like.device)
+            allowed = self.opened(queries, keys, like.device)
             self._made[key] = like.new_zeros(allowed.shape).masked_fill_(~allowed, float("-inf"))
         return self._made[key]
+
+    def opened(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+        """`dense()`, but a query that may look at nothing sees everything.
+
+        A row of −∞ is NaN in a softmax, or in its gradient. So kernels compute such a row as if all were allowed, and whoever
+        calls them sets it to zero by `seeing`: then neither its output nor its gradient is anything but zero.
+        """
+        allowed = self.dense(queries, keys, device)
+        seeing = self.seeing(queries, keys, device)
+        return allowed if seeing is None else allowed | ~seeing
+
+    def seeing(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor | None:
+        """(B or 1, 1 or H, T, 1): whether a query may look at anything. None if all may."""
+        if self.never_empty:
+            return None
+        if torch.compiler.is_compiling():
+            return self._dense(queries, keys, device).any(-1, keepdim=True)
+
+        key = "seeing", queries, keys
+        if key not in self._made:
+            self._made[key] = self.dense(queries, keys, device).any(-1, keepdim=True)
+        return self._made[key]
+
+    @property
+    def never_empty(self) -> bool:
+        """Whether it is known, without waiting for a GPU, that every query may look at something."""
+        if self.extra is not None or self.window is not None:
+            return self.filled
+        if self.key_lengths is None:
+            return True  # the past begins with the first key
+        if self.key_lengths.device.type != "cpu" or torch.compiler.is_compiling():
+            return self.filled
+        if "never_empty" not in self._made:
+            self._made["never_empty"] = (self.key_lengths > 0).all()
+        return bool(self._made["never_empty"])
 
     def _dense(self, queries: int, keys: int, device: torch.device | None) -> Tensor:
         key = torch.arange(keys, device=device)
@@ -70,6 +107,15 @@ class Mask:
     def only_causal(self) -> bool:
         """Nothing is hidden but the future."""
         return self.causal and self._unrestricted
+
+    def free(self, queries: int, keys: int) -> bool:
+        """Whether so many queries may look at so many keys without any rule, if only because the one query is the newest."""
+        newest = self.only_causal and self.offset == keys - 1 and queries == 1
+        return newest or self.trivial
+
+    def square(self, queries: int, keys: int) -> bool:
+        """Whether the only rule is the causal one of fused kernels, which counts from the top left."""
+        return self.only_causal and self.offset == 0 and queries == keys
 
     @property
     def _unrestricted(self) -> bool:

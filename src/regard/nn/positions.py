@@ -22,6 +22,8 @@ class Position(nn.Module):
     def __init__(self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16) -> None:
         super().__init__()
         self.width, self.heads, self.max_positions, self.clip = width, heads, max_positions, clip
+        self.scale: float | None = None
+        """What the score multiplies q·k by, set by the attention that this acts in. None: the score is no product."""
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Change embeddings (…, D) at positions (…)."""
@@ -59,11 +61,19 @@ class Sinusoidal(Position):
 
     def _waves(self, positions: Tensor) -> Tensor:
         """From a table, on a CPU, where sines are slow; a GPU would have to be asked how long it must be."""
-        if positions.is_cuda or not positions.numel() or int(positions.min()) < 0 or int(positions.max()) > 10**5:
+        if positions.device.type != "cpu" or not positions.numel():
             return sinusoids(positions, self.width)
-        if int(positions.max()) >= len(self.table):
-            self.table = sinusoids(torch.arange(2 * int(positions.max()) + 1, device=positions.device), self.width)
-        return F.embedding(positions, self.table)
+
+        last = int(positions.max())
+        if int(positions.min()) < 0 or last > 10**5:
+            return sinusoids(positions, self.width)
+
+        # Threads share this object. Each reads the table it has seen or made, whatever another puts there meanwhile.
+        table = self.table
+        if last >= len(table):
+            table = sinusoids(torch.arange(2 * last + 1), self.width)
+            self.table = table
+        return F.embedding(positions, table)
 
 
 class Learned(Position):
@@ -74,16 +84,23 @@ class Learned(Position):
         self.table = nn.Parameter(torch.randn(max_positions, width) / math.sqrt(width))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        looked = not (positions.is_cuda and self.training)  # a GPU would have to be waited for; training knows its longest pair
-        if looked and positions.numel() and int(positions.max()) >= self.max_positions:
-            raise UserError(
-                f"position {int(positions.max())} is past the learned table: raise model.max_positions (now {self.max_positions})"
-            )
+        # A GPU would have to be waited for; training knows its longest pair.
+        looked = positions.device.type == "cpu" or not self.training
+        if looked and positions.numel():
+            last = int(positions.max())
+            if last >= self.max_positions:
+                raise UserError(
+                    f"position {last} is past the learned table: raise model.max_positions (now {self.max_positions})"
+                )
         return x + F.embedding(positions, self.table)
 
 
 class Relative(Position):
-    """Vectors a_ij by clipped distance, for keys and values (Shaw et al. 2018, eq. 3 and 4)."""
+    """Vectors a_ij by clipped distance, for keys and values (Shaw et al. 2018, eq. 3 and 4).
+
+    The score of a query is that of k + a_ij, so q·a has the scale of q·k: 1/√d for `scaled_dot` as in the paper, 1 for `dot`
+    and `multiplicative`. Beside a score that is no product (`additive`) it is 1/√d: variance 1 whatever the width.
+    """
 
     in_attention = True
     fused = False
@@ -100,7 +117,8 @@ class Relative(Position):
 
     def key_term(self, query: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         # q·a for each of the 2·clip+1 distances, then picked: no (T, S, D) tensor.
-        by_distance = query @ self.keys.T.to(query.dtype) / math.sqrt(query.shape[-1])
+        divisor = math.sqrt(query.shape[-1]) if self.scale is None else 1.0 / self.scale
+        by_distance = query @ self.keys.T.to(query.dtype) / divisor  # (B, H, T, 2·clip+1)
         index = self._distance(q_pos, k_pos, query.shape[1]).expand(query.shape[0], -1, -1, -1)
         return by_distance.gather(-1, index)
 

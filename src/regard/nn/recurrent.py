@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.nn.names import look_up
+
 Hidden = tuple[Tensor, ...]
 """(h,) or, for the LSTM, (h, c); each (layers × directions, B, width)."""
 
@@ -70,7 +72,8 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         between = dropout if layers > 1 else 0.0
-        self.torch = FAST[kind](inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between)
+        make_layers = look_up("cell", kind, FAST)
+        self.torch = make_layers(inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between)
         self.kind, self.width, self.layers, self.fast = kind, width, layers, fast
         self.directions, self.dropout = 2 if bidirectional else 1, between
         self.parts = 2 if kind == "lstm" else 1  # (h, c) or (h,)

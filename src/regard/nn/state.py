@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn.masks import Layout
-
 
 @dataclass
 class _Storage:
@@ -30,8 +28,6 @@ class KeyValue:
     value: Tensor
     positions: Tensor
     storage: _Storage | None = field(default=None, repr=False)
-    layout: Layout | None = None
-    """Of packed rows: key and value are then (N, H, D), each sentence by itself, and can be looked at but not appended to."""
 
     def __len__(self) -> int:
         return self.key.shape[2]

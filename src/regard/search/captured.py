@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.nn.attention import TRITON
+from regard.nn.choose import TRITON
 from regard.search.beam import Beam
 from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import BOS, EOS, PAD
