@@ -1,7 +1,6 @@
 """A run is a folder: config, tokenizers, checkpoints, log. This file reads and writes it."""
 
 import base64
-import fcntl
 import json
 import os
 import shutil
@@ -139,19 +138,16 @@ class Run:
     def locked(self) -> Iterator[None]:
         """One process may train a run; the system frees the lock when that process ends, however it ends.
 
-        What the disk refuses meanwhile is told in words.
+        Readers need no lock.
         """
+        with storage.disk_faults_told(self.path):
+            lock = storage.lock(self.path / "lock")
+        if lock is None:
+            raise UserError(f"{self.path}: another process is training this run")
         try:
-            with (self.path / "lock").open("w") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UserError(f"{self.path}: another process is training this run") from None
-                yield
-        except BrokenPipeError:  # not the disk: nobody reads what we say
-            raise
-        except OSError as error:
-            raise UserError(f"{error.filename or self.path}: {error.strerror or error}") from error
+            yield
+        finally:
+            lock.release()
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
