@@ -4,8 +4,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from regard.recipes import evaluate, next_folder, train
+from regard.recipes import evaluate, train
 from regard.reporter import Reporter
+from regard.run import Run, Taken, numbered
 from regard.translator import load
 
 COURSE = ["go .", "i lost .", "he's calm .", "i'm home ."]
@@ -15,7 +16,7 @@ def demo(out: Path | None = None) -> Path:
     """Train, translate, score, draw. Returns the run's folder."""
     reporter = Reporter()
     reporter.say("Training English → French on sentences that a small built-in grammar makes up.\n")
-    run = train("phrases", preset="demo", out=next_folder(out or Path("runs/demo")), reporter=reporter)
+    run = _train_beside(out or Path("runs/demo"), reporter)
     found = evaluate(run)
     translator = load(run)
     table = Table("English", "French, by the model", "reference", title="\nSentences it has never seen", title_justify="left")
@@ -35,3 +36,13 @@ def demo(out: Path | None = None) -> Path:
     reporter.say(f'  regard show attention {run.path} "{longest}"')
     reporter.say("  regard train your-pairs.tsv          # one pair a line: source TAB target")
     return run.path
+
+
+def _train_beside(first: Path, reporter: Reporter) -> Run:
+    """Into the first folder that is free of runs/demo, runs/demo-2 …"""
+    for folder in numbered(first):
+        try:
+            return train("phrases", preset="demo", out=folder, reporter=reporter)
+        except Taken:
+            continue
+    raise AssertionError("numbers have no end")

@@ -41,11 +41,14 @@ def fit(
     lock = run.locked() if world.rank == 0 else nullcontext()
     with on_device(world.device), lock:
         if world.rank == 0:
-            run.sweep()
+            with storage.disk_faults_told(run.path):
+                run.sweep()
         world.wait()
         trainer = make_trainer(run, parts, world)
         p = trainer.progress
-        if load_checkpoint(run, trainer, reporter.warn):
+        with storage.disk_faults_told(run.path):
+            resumed = load_checkpoint(run, trainer, reporter.warn)
+        if resumed:
             if longer:
                 p.finished, p.waited = False, 0
             reporter.say(f"going on from step {p.step:,} of {trainer.steps:,}")
@@ -121,8 +124,10 @@ def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked:
 
 
 def _draw(run: Run) -> None:
-    if any(record["kind"] in ("train", "dev") for record in run.records()):
-        curves({run.path.name: run.records()}, run.path / "curves.png")
+    with storage.disk_faults_told(run.path):
+        records = run.records()
+        if any(record["kind"] in ("train", "dev") for record in records):
+            curves({run.path.name: records}, run.path / "curves.png")
 
 
 def _go_back(run: Run, trainer: Trainer, reporter: Reporter) -> None:
@@ -212,27 +217,48 @@ def mean_loss(model: Seq2Seq, corpus: Corpus, budget: int, device: torch.device)
 
 def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, parts: Parts) -> None:
     """Weights averaged over the last checkpoints become the best, if dev agrees."""
-    if not trainer.c.average or validate is None:
+    count = trainer.c.average
+    if not count or validate is None:
         return
-    weights, model = average_checkpoints(run, trainer), run.new_model(parts)
+
+    with storage.disk_faults_told(run.path):
+        weights = average_checkpoints(run, trainer)
+    model = run.new_model(parts)
     set_weights(model, weights, "average")
-    found = validate(model.to(trainer.device).eval())
-    run.log("average", step=trainer.progress.step, **found)
-    if trainer.better(found):
+    scores = validate(model.to(trainer.device).eval())
+
+    with storage.disk_faults_told(run.path):
+        run.log("average", step=trainer.progress.step, **scores)
+        if not trainer.better(scores):
+            return
         save_average(run, weights)
-        reporter.say(f"the average of the last {trainer.c.average} checkpoints is better: dev loss {found['loss']:.4f}")
+    loss = scores["loss"]
+    reporter.say(f"the average of the last {count} checkpoints is better: dev loss {loss:.4f}")
 
 
 def _finish(run: Run, device: torch.device, parts: Parts) -> None:
-    """samples.txt (some dev sentences, their references and the model's answers, one under the other) and the card."""
+    """The last two files: samples.txt and the card."""
     if (run.path / "data" / "dev").exists():
-        pairs, blocks = _texts(run, 20), []
-        translator = load(run, device=str(device), parts=parts)
-        for pair, result in zip(pairs, translator.translate(p.source for p in pairs), strict=True):
-            lines = [f"source     {pair.source}", *(f"reference  {t}" for t in pair.targets), f"answer     {result.text}"]
-            blocks.append("\n".join(lines))
-        storage.write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
-    write_card(run)
+        samples = _samples(run, device, parts)
+        with storage.disk_faults_told(run.path):
+            storage.write_text(run.path / "samples.txt", samples)
+    with storage.disk_faults_told(run.path):
+        write_card(run)
+
+
+def _samples(run: Run, device: torch.device, parts: Parts) -> str:
+    """Some dev sentences, their references and the model's answers, one under the other."""
+    pairs = _texts(run, 20)
+    translator = load(run, device=str(device), parts=parts)
+    results = translator.translate(pair.source for pair in pairs)
+
+    blocks = []
+    for pair, result in zip(pairs, results, strict=True):
+        lines = [f"source     {pair.source}"]
+        lines += [f"reference  {target}" for target in pair.targets]
+        lines += [f"answer     {result.text}"]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
 
 
 @contextmanager

@@ -1,11 +1,8 @@
 """Data -> a run that is ready to train: settings decided, tokenizers learned, pairs encoded."""
 
-import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +17,7 @@ from regard.errors import UserError
 from regard.models import build_model
 from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.reporter import Reporter
-from regard.run import Parts, Run
+from regard.run import Claim, Parts, Run
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.text.vocabulary import normalise
 from regard.training.paths import choose_path
@@ -63,7 +60,7 @@ def _inherit(given: Settings, old: Run) -> Settings:
     return settings.merge({"model": own["model"], "text": own["text"]}, given)
 
 
-def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *, planned: bool, reporter: Reporter) -> Run:
+def prepare(claim: Claim, given: Settings, pairs: Items | None, parts: Parts, *, planned: bool, reporter: Reporter) -> Run:
     """Read the data, choose what is open, learn tokenizers, encode; then the run appears in one rename."""
     data = settings.build({"data": given["data"]}).data
     splits = open_splits(data) if pairs is None else from_iterable(pairs, **_deal(data))
@@ -77,49 +74,39 @@ def prepare(folder: Path, given: Settings, pairs: Items | None, parts: Parts, *,
         for reason in reasons:
             reporter.say(reason)
     c = _decide(settings.build(given))
-    for left in folder.parent.glob(f".{folder.name}.*.tmp"):  # by a process that was killed while it prepared this run
-        shutil.rmtree(left, ignore_errors=True)
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    new_parent = not folder.parent.exists()
-    aside.mkdir(parents=True)
-    try:
-        source, target = (old.source, old.target) if old is not None else _tokenizers(c, splits)
-        long = Skipped()
-        corpus = encode(splits.train, source, target, aside / "data" / "train", max_length=c.data.max_length, skipped=long)
-        if splits.dev is not None:
-            encode(splits.dev, source, target, aside / "data" / "dev", max_length=c.data.max_length, skipped=long)
-        for line in [*splits.skipped.lines(), *long.lines(), *splits.notes]:
-            reporter.warn(line)
-        found = leaks(splits)
-        if found.dev or found.near_dev:
-            more = f", {found.near_dev:,} more but for case and punctuation" if found.near_dev else ""
-            reporter.warn(f"{found.dev:,} of the dev sources also stand in the training data{more}: dev scores flatter")
-        count = sum(p.numel() for p in build_model(c.model, source.size, target.size, parts).parameters())
-        lengths = float(corpus.source_lengths.mean() + corpus.target_lengths.mean())
-        examples = c.train.epochs * len(corpus) or c.train.steps * (c.data.batch_sentences or c.data.batch_tokens / lengths * 2)
-        path = choose_path(c, pick_device(c.train.device), count, examples * lengths)
-        c = replace(c, train=replace(c.train, path=path), data=replace(c.data, digest=corpus.digest))
-        tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
-        reporter.say(f"{len(corpus):,} training pairs, {tokens}, {count:,} parameters")
-        older = "" if old is None else old.manifest.get("characters")
-        letters = set(chain.from_iterable(normalise(pair.source) for pair in splits.train))
-        several = [len(pieces(pair.source)) > 1 for pair in islice(splits.train, 10_000)]
-        facts = {
-            "pairs": len(corpus),
-            "longest_source": int(corpus.source_lengths.max()),
-            "characters": "".join(sorted(letters.union(older))) if older is not None else "",  # not all are known
-            "several_sentences": sum(several) / max(1, len(several)),
-            "duplicates": found.duplicates,
-            "leaks": found.dev,
-            "skipped": len(splits.skipped) + len(long),
-            "languages": {"source": c.data.source, "target": c.data.target},
-            "parameters": count,
-        }
-        return Run.create(folder, c, source, target, facts, aside)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        if new_parent and not any(folder.parent.iterdir()):
-            folder.parent.rmdir()
+    source, target = (old.source, old.target) if old is not None else _tokenizers(c, splits)
+    long = Skipped()
+    corpus = encode(splits.train, source, target, claim.aside / "data" / "train", max_length=c.data.max_length, skipped=long)
+    if splits.dev is not None:
+        encode(splits.dev, source, target, claim.aside / "data" / "dev", max_length=c.data.max_length, skipped=long)
+    for line in [*splits.skipped.lines(), *long.lines(), *splits.notes]:
+        reporter.warn(line)
+    found = leaks(splits)
+    if found.dev or found.near_dev:
+        more = f", {found.near_dev:,} more but for case and punctuation" if found.near_dev else ""
+        reporter.warn(f"{found.dev:,} of the dev sources also stand in the training data{more}: dev scores flatter")
+    count = sum(p.numel() for p in build_model(c.model, source.size, target.size, parts).parameters())
+    lengths = float(corpus.source_lengths.mean() + corpus.target_lengths.mean())
+    examples = c.train.epochs * len(corpus) or c.train.steps * (c.data.batch_sentences or c.data.batch_tokens / lengths * 2)
+    path = choose_path(c, pick_device(c.train.device), count, examples * lengths)
+    c = replace(c, train=replace(c.train, path=path), data=replace(c.data, digest=corpus.digest))
+    tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
+    reporter.say(f"{len(corpus):,} training pairs, {tokens}, {count:,} parameters")
+    older = "" if old is None else old.manifest.get("characters")
+    letters = set(chain.from_iterable(normalise(pair.source) for pair in splits.train))
+    several = [len(pieces(pair.source)) > 1 for pair in islice(splits.train, 10_000)]
+    facts = {
+        "pairs": len(corpus),
+        "longest_source": int(corpus.source_lengths.max()),
+        "characters": "".join(sorted(letters.union(older))) if older is not None else "",  # not all are known
+        "several_sentences": sum(several) / max(1, len(several)),
+        "duplicates": found.duplicates,
+        "leaks": found.dev,
+        "skipped": len(splits.skipped) + len(long),
+        "languages": {"source": c.data.source, "target": c.data.target},
+        "parameters": count,
+    }
+    return Run.create(claim, c, source, target, facts)
 
 
 def _decide(c: Config) -> Config:

@@ -24,7 +24,7 @@ from regard.preparing import open_split_of, open_splits, prepare, seen_in_traini
 from regard.presets import preset as read_preset
 from regard.reporter import Reporter
 from regard.result import Result
-from regard.run import Parts, Run
+from regard.run import Claim, Parts, Run, Taken, newest_numbered
 from regard.scoring import Report, bleu, report
 from regard.scoring.latency import average_lagging, delays, laal
 from regard.scoring.significance import Comparison, paired_bootstrap
@@ -62,15 +62,22 @@ def train(
     layers = [read_preset(preset) if preset else {}, settings.read_toml(Path(config)) if config else {}]
     given = settings.merge(given, *layers, {"data": {"path": name if pairs is None else ""}}, start, overrides)
     planned = not (preset or config or isinstance(data, Config))
-    folder = Path(out) if out else next_folder(Path("runs") / (Path(name).name.split(".")[0] or "pairs"), resume=resume)
-    old = Run.open(folder).config.train.device if resume and folder.exists() else None
-    with World.join(pick_device(old or str(given.get("train", {}).get("device", "auto")))) as world:
+    first = Path("runs") / (Path(name).name.split(".")[0] or "pairs")
+    folder = Path(out) if out else newest_numbered(first) if resume else None
+    exists = folder is not None and folder.exists()
+    device = str(given.get("train", {}).get("device", "auto"))
+    if folder is not None and exists and resume:
+        device = Run.open(folder).config.train.device
+    with World.join(pick_device(device)) as world:
         if world.rank == 0:  # one prepares, the others wait and then open what it made
-            if folder.exists():
+            if folder is not None and exists:
                 run, longer = _resumed(folder, overrides, resume)
             else:
                 settings.build(given)  # a misspelt setting is told before anything is read
-                run, longer = prepare(folder, given, pairs, parts, planned=planned, reporter=reporter), False
+                claim = Claim.take_next(first) if folder is None else Claim.take(folder)
+                with claim:
+                    run = prepare(claim, given, pairs, parts, planned=planned, reporter=reporter)
+                longer = False
             world.tell(f"{int(longer)} {run.path.resolve()}")
         else:
             word, _, path = world.tell("").partition(" ")
@@ -79,19 +86,10 @@ def train(
         return fit(run, parts=parts, reporter=voice, longer=longer, world=world)
 
 
-def next_folder(first: Path, *, resume: bool = False) -> Path:
-    """The first that is free of first, first-2, first-3 …; resume: the last that is taken."""
-    folder, newest, number = first, first, 1
-    while folder.exists():
-        newest, number = folder, number + 1
-        folder = Path(f"{first}-{number}")
-    return newest if resume else folder
-
-
 def _resumed(folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool) -> tuple[Run, bool]:
     """A run that exists, and whether it goes on beyond its old end."""
     if not resume:
-        raise UserError(f"{folder} exists: --resume goes on with it, --out names another folder")
+        raise Taken(f"{folder} exists: --resume goes on with it, --out names another folder")
     run = Run.open(folder)
     old = settings.to_settings(run.config)
     new = settings.to_settings(settings.build(settings.merge(old, overrides)))

@@ -1,17 +1,19 @@
 """A run is a folder: config, tokenizers, checkpoints, log. This file reads and writes it."""
 
 import base64
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from html import escape
+from itertools import count
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 import torch
+from filelock import BaseFileLock
 from safetensors.torch import load as tensors_from_bytes
 from torch import Tensor, nn
 
@@ -26,6 +28,110 @@ from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
 Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `score` or `position`
+
+
+class Taken(UserError):
+    """The name of a new run is not free."""
+
+
+class Claim:
+    """The name of a new run, held by one process from before it reads its data until the run is there.
+
+        with Claim.take(folder) as claim:
+            ...  # write into claim.aside, an empty folder beside the run's place
+            Run.create(claim, ...)
+
+    `.NAME.lock` is locked meanwhile, and `.NAME.tmp` belongs to whoever holds that lock: what is found there belongs
+    to a process that was killed, and is swept. No other name is ever touched.
+    """
+
+    def __init__(self, folder: Path, lock: BaseFileLock, *, new_parent: bool) -> None:
+        self.folder = folder
+        self.aside = folder.with_name(f".{folder.name}.tmp")
+        self._lock = lock
+        self._lock_file = self.file_of(folder)
+        self._new_parent = new_parent
+
+    @staticmethod
+    def file_of(folder: Path) -> Path:
+        """The lock file of a name."""
+        return folder.with_name(f".{folder.name}.lock")
+
+    @classmethod
+    def take(cls, folder: Path) -> Self:
+        """Claim exactly this name; Taken if a run stands there, or another process is preparing one."""
+        with storage.disk_faults_told(folder):
+            new_parent = not folder.parent.exists()
+            while True:
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    lock = storage.lock(cls.file_of(folder))
+                    break
+                except FileNotFoundError:
+                    if folder.parent.exists():
+                        raise
+                    # Else another process gave up and took its empty parent folder away: make it again.
+        if lock is None:
+            raise Taken(f"{folder}: another process is preparing this run")
+
+        claim = cls(folder, lock, new_parent=new_parent)
+        try:
+            if folder.exists():
+                raise Taken(f"{folder} exists: --resume goes on with it, --out names another folder")
+            with storage.disk_faults_told(folder):
+                if claim.aside.exists():
+                    shutil.rmtree(claim.aside)
+                claim.aside.mkdir()
+        except BaseException:
+            claim.give_back()
+            raise
+        return claim
+
+    @classmethod
+    def take_next(cls, first: Path) -> Self:
+        """Claim the first free name of NAME, NAME-2, NAME-3 …"""
+        for folder in numbered(first):
+            if folder.exists():
+                continue
+            try:
+                return cls.take(folder)
+            except Taken:
+                continue
+        raise AssertionError("numbers have no end")
+
+    def give_back(self) -> None:
+        """Remove what is left beside the run's place, and let others claim the name."""
+        shutil.rmtree(self.aside, ignore_errors=True)
+        with suppress(OSError):  # Windows deletes no open file; it means nothing where it stays
+            self._lock_file.unlink(missing_ok=True)
+        self._lock.release()
+        if self._new_parent:
+            with suppress(OSError):  # not empty: it is in use
+                self.folder.parent.rmdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.give_back()
+
+
+def numbered(first: Path) -> Iterator[Path]:
+    """NAME, NAME-2, NAME-3 …"""
+    yield first
+    for number in count(2):
+        yield first.with_name(f"{first.name}-{number}")
+
+
+def newest_numbered(first: Path) -> Path:
+    """Of NAME, NAME-2, NAME-3 … the one with the highest number that exists; NAME if none does."""
+    numbers = [1]
+    for path in first.parent.glob("*"):
+        name, _, number = path.name.rpartition("-")
+        if name == first.name and number.isdecimal() and number.isascii():
+            numbers.append(int(number))
+    highest = max(numbers)
+    return first if highest == 1 else first.with_name(f"{first.name}-{highest}")
 
 
 class Run:
@@ -49,8 +155,9 @@ class Run:
         return f"<p><b>{escape(str(self.path))}</b>: {escape(facts)}</p>{picture}"
 
     @classmethod
-    def create(cls, path: Path, config: Config, source: Tokenizer, target: Tokenizer, facts: dict[str, Any], aside: Path) -> Self:
-        """Turn the prepared folder `aside` (which may hold the encoded data) into a run at `path`, in one rename."""
+    def create(cls, claim: Claim, config: Config, source: Tokenizer, target: Tokenizer, facts: dict[str, Any]) -> Self:
+        """Turn the claim's folder aside (which may hold the encoded data) into the run, in one rename."""
+        aside, path = claim.aside, claim.folder
         tokenizers.save(aside / "tokenizer.json", source, target)
         content = settings.to_toml(settings.to_settings(config)).encode()
         files = {"config.toml": content, "tokenizer.json": (aside / "tokenizer.json").read_bytes()}
@@ -139,19 +246,16 @@ class Run:
     def locked(self) -> Iterator[None]:
         """One process may train a run; the system frees the lock when that process ends, however it ends.
 
-        What the disk refuses meanwhile is told in words.
+        Readers need no lock.
         """
+        with storage.disk_faults_told(self.path):
+            lock = storage.lock(self.path / "lock")
+        if lock is None:
+            raise UserError(f"{self.path}: another process is training this run")
         try:
-            with (self.path / "lock").open("w") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UserError(f"{self.path}: another process is training this run") from None
-                yield
-        except BrokenPipeError:  # not the disk: nobody reads what we say
-            raise
-        except OSError as error:
-            raise UserError(f"{error.filename or self.path}: {error.strerror or error}") from error
+            yield
+        finally:
+            lock.release()
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""

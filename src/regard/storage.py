@@ -1,17 +1,23 @@
 """Directories that are whole or absent: written aside, every file fsynced, a sha256 manifest last, then renamed."""
 
+import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard.errors import Failed
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
+from regard.errors import Failed, UserError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+FOLDERS_CAN_BE_OPENED = os.name != "nt"  # Windows cannot, and so cannot put them on disk by hand
+NO_SYNC_HERE = (errno.EINVAL, errno.ENOTSUP)  # what file systems answer that do not know fsync
 
 
 class Corrupt(Failed):
@@ -114,10 +120,67 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync(folder: Path) -> None:
-    """Put a folder (or a file) on disk: a rename lasts only once its folder is there."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Put a file or a folder on disk: a rename lasts only once its folder is there.
+
+    Skipped where the system does not offer it; nothing more can be done there.
+    """
+    flags = os.O_RDONLY
+    if not FOLDERS_CAN_BE_OPENED:
+        if path.is_dir():
+            return
+        flags = os.O_RDWR  # Windows puts only what it may write on disk
+
+    handle = os.open(path, flags)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in NO_SYNC_HERE:
+            raise
     finally:
         os.close(handle)
+
+
+def lock(path: Path) -> BaseFileLock | None:
+    """Lock the file `path`, which may be new; None if another holder has it. Call release() on it.
+
+    The system frees the lock when the process ends, however it ends. The file itself means nothing.
+    Only whoever holds the lock may delete the file.
+    """
+    if issubclass(FileLock, SoftFileLock):  # a system without flock: here the file does mean something
+        return _try_lock(path)
+
+    while True:
+        with path.open("ab") as pin:
+            held = _try_lock(path)
+            if held is None or _is_at(pin.fileno(), path):
+                return held
+        held.release()  # a file that its holder deleted just before: it guards nothing
+
+
+def _try_lock(path: Path) -> BaseFileLock | None:
+    file_lock = FileLock(path)
+    try:
+        file_lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    return file_lock
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether an open file is still the one that is called `path`."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def disk_faults_told(path: Path) -> Iterator[None]:
+    """Say in one line what the disk refuses. For our own files only, never around a user's code."""
+    try:
+        yield
+    except BrokenPipeError:  # not the disk: nobody reads what we say
+        raise
+    except OSError as error:
+        raise UserError(f"{error.filename or path}: {error.strerror or error}") from error

@@ -1,7 +1,8 @@
 """A process that trains and is watched: run by its path in a child of a warm server, which has imported everything.
 
 Given as globals: words (of the command line), tell (a pipe: the number of each finished step, "held"), errors (a file for
-standard error), hold (stop for ever at the so-manieth operation inside saves; 0: never), limits (of resource.setrlimit).
+standard error), hold (stop for ever at the so-manieth operation inside saves; 0: never), limits (of resource.setrlimit),
+gate (a path: with the new run written, but not yet in its place, say "ready" and wait until it is there; "": do not).
 """
 # ruff: noqa: F821
 
@@ -14,6 +15,7 @@ from pathlib import Path
 import regard.cli
 import regard.fitting
 from regard import storage
+from regard.run import Run
 from regard.training.trainer import Trainer
 
 state = {"inside": False, "count": 0}
@@ -63,6 +65,13 @@ def update(trainer, parts, real=Trainer.update) -> None:
     tell.send(trainer.progress.step)
 
 
+def create(cls, *args, real=Run.create.__func__):
+    tell.send("ready")
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    return real(cls, *args)
+
+
 os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
 sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 for kind, limit in limits.items():
@@ -71,6 +80,8 @@ if hold:
     for name in ("mkdir", "fsync", "rename", "replace", "unlink", "rmdir"):
         slow(name)
     storage._write = write
+if gate:
+    Run.create = classmethod(create)  # type: ignore[method-assign]
 regard.fitting.save_checkpoint = save
 Trainer.update = update  # type: ignore[method-assign]
 sys.argv = ["regard", *words]

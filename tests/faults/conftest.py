@@ -83,10 +83,11 @@ def processes():
 class Child:
     """A process that trains, and what it tells."""
 
-    def __init__(self, processes, out, *, words=(), hold=0, limits=None, **changes):
+    def __init__(self, processes, out, *, words=(), hold=0, limits=None, gate="", named=True, **changes):
         self.heard, tell = processes.Pipe(duplex=False)
         self.errors = out.with_name(f"{out.name}.err")
-        given = {"words": ["train", "copy", "--config", str(written(out, changes)), "--out", str(out), "--resume", *words]}
+        place = ["--out", str(out), "--resume"] if named else []
+        given = {"words": ["train", "copy", "--config", str(written(out, changes)), *place, *words], "gate": str(gate)}
         given |= {"tell": tell, "errors": str(self.errors), "hold": hold, "limits": limits or {}}
         self.process = processes.Process(target=runpy.run_path, args=(CHILD, given))
         self.process.start()

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 import regard
+import regard.fitting
 from regard.errors import UserError
+from regard.nn.scores import Score
+from regard.reporter import Reporter
 from regard.storage import read_directory
 
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.ESTALE]
@@ -237,3 +240,30 @@ def test_a_run_that_may_not_be_touched(again, train, monkeypatch, name):
     with pytest.raises(UserError, match="Read-only file system"):
         train(path)
     assert whole(path)
+
+
+class Remote(Score):
+    """A user's own score, which asks a server that hangs up."""
+
+    while_training = True
+
+    def forward(self, query, prepared):
+        if self.training == self.while_training:
+            raise ConnectionResetError(errno.ECONNRESET, "the server of my score hung up")
+        return query @ prepared.transpose(-2, -1)
+
+
+class RemoteOnDev(Remote):
+    while_training = False
+
+
+@pytest.mark.parametrize("score", [Remote, RemoteOnDev])
+def test_an_error_of_a_users_own_part_is_not_the_disks(tmp_path, score):
+    """It reaches the user as it was raised."""
+    model = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    model["score"] = f"custom:{score.__name__}"
+    steps = {"steps": 2, "epochs": 0, "evaluate_every": 1, "threads": 1, "device": "cpu"}
+    data = {"limit": 60, "dev": 12, "options": {"length": 4, "symbols": 5}}
+    given = {"model": model, "train": steps, "data": data, "parts": {"score": score}}
+    with pytest.raises(ConnectionResetError, match="the server of my score hung up"):
+        regard.train("copy", out=tmp_path / "run", reporter=Reporter(quiet=True), **given)

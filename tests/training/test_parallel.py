@@ -25,7 +25,7 @@ from regard.fitting import Interrupted, fit
 from regard.models import Sums
 from regard.preparing import prepare
 from regard.reporter import Reporter
-from regard.run import Run
+from regard.run import Claim, Run
 from regard.training.parallel import World
 from regard.training.trainer import Trainer
 
@@ -128,7 +128,8 @@ def worker(**job):
 
 def prepared(folder, model="transformer", train=(), data=()):
     given = {"model": MODELS[model], "data": DATA | dict(data), "train": TRAIN | dict(train), "search": {"width": 2}}
-    return prepare(folder, given, None, None, planned=False, reporter=Reporter(quiet=True))
+    with Claim.take(folder) as claim:
+        return prepare(claim, given, None, None, planned=False, reporter=Reporter(quiet=True))
 
 
 def resume(out, **train):

@@ -1,6 +1,5 @@
 """What a proof is, and those of a run's files: each looks at one thing and says what it found."""
 
-import fcntl
 import hashlib
 import shutil
 import tempfile
@@ -110,11 +109,13 @@ def free(case: Case) -> str:
     lock = case.path / "lock"
     if not lock.exists():
         return "never locked"
-    with lock.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{case.path}: another process is training this run") from None
+    try:
+        held = storage.lock(lock)
+    except OSError as error:  # a copy to look at, on a disk that is read-only here
+        return f"the lock may not be written here ({error.strerror})"
+    if held is None:
+        raise UserError(f"{case.path}: another process is training this run")
+    held.release()
     return "the lock is free"
 
 

@@ -1,7 +1,6 @@
 """What training will take, tried before it starts: memory, speed and time, without changing anything that is learned."""
 
 import math
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +30,8 @@ def forecast(trainer: Trainer, say: Callable[[str], None]) -> None:
         with _untouched(trainer):
             longest = _longest(trainer, batches)
             size = _memory(trainer, longest)
-            words.append(f"about {size / 1e9:.1f} GB" if size >= 1e9 else f"about {max(1, round(size / 1e6)):,} MB")
+            if size:
+                words.append(f"about {size / 1e9:.1f} GB" if size >= 1e9 else f"about {max(1, round(size / 1e6)):,} MB")
             if (parts := len(trainer._fitting(longest))) > 1:
                 words.append(f"batches are computed in {parts} parts to fit memory")
             words += _pace(trainer, batches, left) if timed else []
@@ -68,7 +68,10 @@ def _longest(trainer: Trainer, batches: Batches) -> Batch:
 
 
 def _memory(trainer: Trainer, longest: Batch) -> int:
-    """Bytes that the longest batch and the optimiser need at most; sets trainer.most if there are not so many."""
+    """Bytes that the longest batch and the optimiser need at most; sets trainer.most if there are not so many.
+
+    0: this system does not tell.
+    """
     each = 1 if trainer.c.optimizer == "sgd" else 2
     state = sum(each * w.nbytes for w in trainer.model.parameters() if not trainer.optimizer.state.get(w, {}))
     room, size = _room(trainer.device) - state, places(longest)
@@ -80,7 +83,7 @@ def _memory(trainer: Trainer, longest: Batch) -> int:
     peak = _peak(trainer, longest)
     if peak > room and trainer.device.type == "cuda":
         trainer.most = (trainer.most or size) // 2
-    return peak + state
+    return peak + state if peak else 0
 
 
 def _peak(trainer: Trainer, batch: Batch) -> int:
@@ -93,8 +96,17 @@ def _peak(trainer: Trainer, batch: Batch) -> int:
     trainer._gradient([batch], batch.tokens)
     if trainer.device.type == "cuda":
         return torch.cuda.max_memory_allocated(trainer.device)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return _proc("self/status", "VmHWM", most if sys.platform == "darwin" else most * 1024)
+    return _proc("self/status", "VmHWM", 0) or _peak_of_process()
+
+
+def _peak_of_process() -> int:
+    """Most bytes this process ever held, as Unix tells them; 0 on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _room(device: torch.device) -> int:

@@ -1,0 +1,118 @@
+"""Systems that lack what Linux has: no fcntl, no resource, folders that cannot be opened, no fsync."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from regard import storage
+
+TRAIN = """
+import sys
+
+sys.modules["fcntl"] = None  # as on Windows: importing it is an ImportError
+sys.modules["resource"] = None
+
+import regard
+
+pairs = [(f"a {n}", f"b {n}") for n in range(12)]
+model = {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+train = {"steps": 30, "save_every": 10, "evaluate_every": 10, "threads": 1, "tensorboard": "off", "device": "cpu"}
+settings = {"model": model, "train": train, "text": {"tokenizer": "words"}, "data": {"batch_sentences": 4}}
+run = regard.train(pairs, out="run", **settings)
+assert run.checkpoints()[-1] == "step-00000030"
+
+from regard.errors import UserError
+from regard.storage import lock
+from regard.training import forecast
+
+held = lock(run.path / "lock")
+try:
+    regard.train(pairs, out="run", resume=True, train={"steps": 40})
+except UserError as error:
+    assert "another process is training this run" in str(error), error
+else:
+    raise AssertionError("two held the lock")
+held.release()
+run = regard.train(pairs, out="run", resume=True, train={"steps": 40})
+assert run.checkpoints()[-1] == "step-00000040"
+assert regard.load(run)("a 3").text is not None
+assert forecast._peak_of_process() == 0
+"""
+
+
+def test_trains_without_fcntl_and_resource(tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-c", TRAIN]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "going on from step 30 of 40" in done.stderr
+
+
+def test_a_folder_that_cannot_be_opened_is_not_put_on_disk(tmp_path, monkeypatch):
+    """Windows: os.open of a folder is refused, and fsync wants a file that may be written."""
+    real, flags = os.open, []
+
+    def windows_open(path, how, *more, **options):
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        flags.append(how)
+        return real(path, how, *more, **options)
+
+    monkeypatch.setattr(storage, "FOLDERS_CAN_BE_OPENED", False)
+    monkeypatch.setattr(os, "open", windows_open)
+    storage.write_text(tmp_path / "file", "text")
+    storage.sync(tmp_path)
+    storage.sync(tmp_path / "file")
+    assert flags[-1] & os.O_RDWR
+    assert (tmp_path / "file").read_text() == "text"
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_without_fsync(tmp_path, monkeypatch, number):
+    def refused(handle):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refused)
+    storage.sync(tmp_path)
+
+
+def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
+    def broken(handle):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="error"):
+        storage.sync(tmp_path)
+
+
+def test_a_lock_has_one_holder(tmp_path):
+    first = storage.lock(tmp_path / "lock")
+    assert first is not None
+    assert storage.lock(tmp_path / "lock") is None
+    first.release()
+    second = storage.lock(tmp_path / "lock")
+    assert second is not None
+    second.release()
+
+
+def test_a_lock_whose_file_was_deleted_guards_nothing(tmp_path, monkeypatch):
+    """Between opening the file and locking it, its holder deletes it and somebody else makes a new one."""
+    path, real, calls = tmp_path / "lock", storage._try_lock, []
+
+    def late(place):
+        calls.append(place)
+        if len(calls) > 1:
+            return real(place)
+        stale = real(place)
+        place.unlink()
+        place.touch()
+        return stale
+
+    monkeypatch.setattr(storage, "_try_lock", late)
+    held = storage.lock(path)
+    assert len(calls) == 2
+    assert storage.lock(path) is None
+    held.release()
