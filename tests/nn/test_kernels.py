@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 from regard.models.seq2seq import summed_loss
 from regard.nn import Mask, attend
-from regard.nn.kernels import add_dropped, cpu_has_bf16, cross_entropy, dropout, kept, pooled, pooled_own
+from regard.nn.devices import cpu_has_bf16
+from regard.nn.kernels import add_dropped, cross_entropy, dropout, kept, pooled, pooled_own
 from regard.nn.layers import FEW, ReadOnly, read_only
 from regard.nn.scores import ScaledDot
 

@@ -11,7 +11,8 @@ from regard.data.batches import collate
 from regard.models import build_model
 from regard.models.seq2seq import places, summed_loss
 from regard.nn.choose import SHORT
-from regard.nn.kernels import by_length_readable, cpu_has_bf16
+from regard.nn.devices import cpu_has_bf16
+from regard.nn.kernels import by_length_readable
 from regard.training.paths import Ahead, choose_path, compile_blocks, prepare, rounded
 from regard.training.trainer import Trainer
 
