@@ -2,7 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test test-slow lint bench docs clean
+# What the environment says goes first: `OMP_NUM_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 make test`.
+# Some processors announce AMX and die of it, hence the first; two workers share the cores, hence the second.
+test test-laws: export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
+test test-laws: export OMP_NUM_THREADS ?= 1
+
+SEEDS ?= 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20
+
+.PHONY: install demo test test-laws test-slow lint bench docs clean
 
 install: .venv/installed
 demo: .venv/installed
@@ -23,7 +30,14 @@ demo: .venv/installed
 	touch $@
 
 test: lint
-	ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal  # some announce AMX and have none
+	$(BIN)/pytest -n 2 --dist worksteal --durations 10
+
+test-laws: .venv/developer  # the laws with other weights, batches and examples; without those that know no seed (marked `once`)
+	@for seed in $(SEEDS); do \
+	  echo "laws, seed $$seed"; \
+	  $(BIN)/pytest tests/laws -n 2 --dist worksteal -m 'not slow and not gpu and not once' --law-seed $$seed || \
+	    { echo "the laws fail for seed $$seed: pytest tests/laws --law-seed $$seed"; exit 1; }; \
+	done
 
 test-slow: .venv/developer
 	$(BIN)/pytest -m slow --override-ini addopts="-q --strict-markers --import-mode=importlib"

@@ -1,16 +1,44 @@
-"""What the tests of recipes and of the command line share: tiny settings, one trained run, and the command itself."""
+"""What tests share: the option --law-seed, tiny settings, one trained run, and the command itself."""
 
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 Settings = dict[str, dict[str, Any]]
 Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--law-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="draw other weights, batches and hypothesis examples: laws must hold for every N (default: 0)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """derandomize=True draws the same examples every time; a seed of its own, if there is one, wins over it."""
+    law_seed = config.getoption("--law-seed")
+    if law_seed == 0:
+        return
+    for item in items:
+        if isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
+            hypothesis.seed(zlib.crc32(f"{law_seed} {item.originalname}".encode()))(item.obj)
+
+
+@pytest.fixture(scope="session")
+def law_seed(request: pytest.FixtureRequest) -> int:
+    """What was said by --law-seed."""
+    return int(request.config.getoption("--law-seed"))
 
 
 @pytest.fixture(scope="session")

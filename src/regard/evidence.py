@@ -20,6 +20,7 @@ from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
+from regard.nn.kernels import at_least_single
 from regard.record import AttentionRecord, block_of
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
@@ -117,7 +118,8 @@ def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Read
             stack.enter_context(_hooked(block.register_forward_hook, lambda out: states.append(out[0])))
         translator.model(batch.source, batch.source_lengths, batch.target_in)
     for state in states:
-        likely = decoder.output(decoder.norm(state)[None])[0].float().softmax(-1)
+        logits = decoder.output(decoder.norm(state)[None])[0]  # (T, V)
+        likely = logits.to(at_least_single(logits.dtype)).softmax(-1)
         chosen, top = likely.gather(-1, batch.target_out[0, :, None])[:, 0], likely.topk(min(n, likely.shape[-1]))
         names = [translator.target.token_texts(ids) for ids in top.indices.tolist()]
         rows.append([Reading(p, list(zip(*one))) for p, *one in zip(chosen.tolist(), names, top.values.tolist())])
@@ -173,7 +175,7 @@ def _logprobs(model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Ten
     with _hooked(table.register_forward_hook, lambda x: change(x.view(rows, -1, x.shape[-1])).view(x.shape)):
         memory = model.encoder(source, lengths)
     logits, _ = model.decoder(before, model.decoder.start(memory))
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = logits.to(at_least_single(logits.dtype))
     return logits.gather(-1, target[..., None])[..., 0] - logits.logsumexp(-1)
 
 

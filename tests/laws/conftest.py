@@ -1,11 +1,19 @@
-"""Every kind of model the config can say, tiny. A law that takes `model` runs over all of them."""
+"""Every kind of model the config can say, tiny. A law that takes `model` runs over all of them.
 
+Laws are mathematics: they are tested in float64, where no processor's rounding comes near the tolerance. What is about fp32 is
+held by a bound that follows from magnitudes and lengths: `sum_error` for one sum, `rounding` for a whole model.
+`--law-seed N` draws other weights, other batches and other examples of hypothesis.
+"""
+
+import copy
+import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import ModelConfig, RNNConfig, TransformerConfig
 from regard.data.batches import Batch, collate
@@ -85,45 +93,131 @@ def transformers() -> Iterator[tuple[str, TransformerConfig]]:
 VARIANTS: dict[str, ModelConfig] = {**dict(rnns()), **dict(transformers())}
 
 
-def built(config: ModelConfig, seed: int = 0) -> Seq2Seq:
+def shaken(module: nn.Module) -> nn.Module:
     """With weights such that no bias is zero and no norm is one: a zero would hide mistakes."""
-    torch.manual_seed(seed)
-    model = build_model(config, SIZE, SIZE).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    return model
+    return module.eval()
+
+
+def built(config: ModelConfig, seed: int) -> Seq2Seq:
+    """In float64."""
+    torch.manual_seed(seed)
+    return shaken(build_model(config, SIZE, SIZE)).double()
+
+
+@pytest.fixture(autouse=True)
+def _drawn_anew(law_seed: int) -> None:
+    """What a law draws without a seed of its own depends on --law-seed, and not on the tests before it."""
+    torch.manual_seed(law_seed)
+    np.random.seed(law_seed)
+    random.seed(law_seed)
+
+
+@pytest.fixture(scope="session")
+def seed_of(law_seed: int) -> Callable[[int], int]:
+    """A law's own seeds, shifted by --law-seed: seed_of(3)."""
+    return lambda seed: seed + 1_000_003 * law_seed
 
 
 @pytest.fixture(scope="session", params=VARIANTS.values(), ids=VARIANTS.keys())
-def model(request: pytest.FixtureRequest) -> Seq2Seq:
+def model(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2Seq:
     """Do not change it: the next law gets the same one."""
-    return built(request.param)
+    return built(request.param, seed_of(0))
 
 
 REPEATABLE = {n: c for n, c in VARIANTS.items() if isinstance(c, TransformerConfig) and c.position != "learned"}
 
 
 @pytest.fixture(scope="session", params=REPEATABLE.values(), ids=REPEATABLE.keys())
-def repeatable(request: pytest.FixtureRequest) -> Seq2Seq:
+def repeatable(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2Seq:
     """One whose steps a GPU can repeat as a graph: no RNN, no table of positions that may be too short."""
-    return built(request.param)
+    return built(request.param, seed_of(0))
+
+
+EXACT = 1e-9
+"""What counts as equal in float64, whose numbers are known to 2e-16: room for some million roundings, and for no mistake."""
+
+
+def equal(ours: Tensor, theirs: Tensor, name: str = "") -> None:
+    assert ours.dtype == theirs.dtype == torch.float64, f"{name}: a law is tested in float64, not {ours.dtype} and {theirs.dtype}"
+    largest = theirs.abs().max().item() if theirs.numel() else 1.0
+    told = (lambda text: f"{name}: {text}") if name else None
+    torch.testing.assert_close(ours, theirs, atol=EXACT * max(1.0, largest), rtol=0, msg=told)
 
 
 @pytest.fixture(scope="session")
-def close() -> Callable[[Tensor, Tensor], None]:
-    """Equal to 1e-5, or to 1e-5 of the largest number where a model without norms makes large ones."""
+def close() -> Callable[..., None]:
+    """close(ours, theirs, name=""): equal, up to 1e-9 of the largest magnitude (of 1, if all are smaller). float64 only."""
+    return equal
 
-    def check(ours: Tensor, theirs: Tensor) -> None:
-        largest = theirs.abs().max().item() if theirs.numel() else 1.0
-        torch.testing.assert_close(ours, theirs, atol=1e-5 * max(1.0, largest), rtol=0)
+
+@pytest.fixture(scope="session")
+def same_gradients() -> Callable[[nn.Module, nn.Module], None]:
+    """Of two models with the same parameters, equal as `close` says."""
+
+    def check(one: nn.Module, other: nn.Module) -> None:
+        for (name, ours), theirs in zip(one.named_parameters(), other.parameters(), strict=True):
+            assert (ours.grad is None) == (theirs.grad is None), name
+            if ours.grad is not None:
+                equal(ours.grad, theirs.grad, name)
 
     return check
 
 
 @pytest.fixture(scope="session")
-def build() -> Callable[..., Seq2Seq]:
-    return built
+def sum_error() -> Callable[..., float]:
+    """sum_error(terms, magnitude=1.0, kind=torch.float32): how far apart two ways to add up so many numbers may be.
+
+    However they are added, each is rounded at most `terms` times, by half of eps each time (Higham 2002, section 4.2: the
+    error is at most terms · eps/2 · the sum of magnitudes). Two ways: twice that. magnitude: the sum of the terms' magnitudes.
+    """
+
+    def bound(terms: int, magnitude: float = 1.0, kind: torch.dtype = torch.float32) -> float:
+        return torch.finfo(kind).eps * terms * magnitude
+
+    return bound
+
+
+@pytest.fixture(scope="session")
+def rounding() -> Callable[..., float]:
+    """rounding(module, compute, terms): how far fp32 may carry compute(module) from what float64 says.
+
+    A product of fp32 vectors is the exact product of vectors whose entries were changed by at most terms · eps/2 (Higham 2002,
+    section 3.1); `terms` is the length of the longest sum. So all weights of a float64 copy are changed by as much, with signs
+    drawn at random, several times; the bound is the largest change of the result, and what its own last sum may be off. It
+    follows the model's own magnitudes. A difference must come with what it is the difference of: that is what was rounded.
+    """
+
+    @torch.no_grad()
+    def changed(module: nn.Module, size: float, signs: torch.Generator) -> nn.Module:
+        module = copy.deepcopy(module)
+        for parameter in module.parameters():
+            sign = torch.randint(0, 2, parameter.shape, generator=signs) * 2 - 1
+            parameter.mul_(1 + size * sign)
+        return module
+
+    def bound(module: nn.Module, compute: Callable[[nn.Module], Tensor], terms: int, draws: int = 4) -> float:
+        signs = torch.Generator().manual_seed(0)
+        exact = compute(module)
+        assert exact.dtype == torch.float64
+        size = terms * torch.finfo(torch.float32).eps / 2
+        moved = [compute(changed(module, size, signs)) - exact for _ in range(draws)]
+        return max(change.abs().max().item() for change in moved) + size * exact.abs().max().item()
+
+    return bound
+
+
+@pytest.fixture(scope="session")
+def build(seed_of: Callable[[int], int]) -> Callable[..., Seq2Seq]:
+    """build(config, seed=0), in float64."""
+    return lambda config, seed=0: built(config, seed_of(seed))
+
+
+@pytest.fixture(scope="session")
+def shake() -> Callable[[nn.Module], nn.Module]:
+    return shaken
 
 
 @pytest.fixture(scope="session")
@@ -137,11 +231,11 @@ def transformer() -> Callable[..., TransformerConfig]:
 
 
 @pytest.fixture(scope="session")
-def batch_of() -> Callable[[int, Sequence[tuple[int, int]]], Batch]:
+def batch_of(seed_of: Callable[[int], int]) -> Callable[[int, Sequence[tuple[int, int]]], Batch]:
     """Sentences of random words: batch_of(seed, [(source words, target words), …])."""
 
     def make(seed: int, lengths: Sequence[tuple[int, int]]) -> Batch:
-        words = torch.Generator().manual_seed(seed)
+        words = torch.Generator().manual_seed(seed_of(seed))
 
         def draw(count: int) -> list[int]:
             return torch.randint(FIRST_WORD, SIZE, (count,), generator=words).tolist()

@@ -26,13 +26,17 @@ class Paths(Beam):
 
 
 @torch.no_grad()
-def test_the_record_is_what_the_beam_used(model, batch_of):
+def test_the_record_is_what_the_beam_used(model, batch_of, close):
     """Weights seen while a beam of 5 searched, followed along the hypothesis it chose, are those of reading it at once."""
-    turns = sum(follow(model, batch_of(seed, [(7, 1)])) for seed in range(8, 14))
-    assert turns > 2  # the beam was reordered on the way, so that following a hypothesis means something
+    turns = 0
+    for seed in range(8, 100):
+        turns += follow(model, batch_of(seed, [(7, 1)]), close)
+        if seed >= 10 and turns > 2:  # reordered on the way: else following a hypothesis would mean nothing
+            return
+    pytest.fail("no beam was reordered")
 
 
-def follow(model, source):
+def follow(model, source, close):
     """How often hypotheses that ended had moved to another slot."""
     job, beam, turns = Job(source.source[0].tolist(), limit=9), Paths(5), 0
     suppress = torch.arange(model.decoder.out.out_features) < FIRST
@@ -50,11 +54,11 @@ def follow(model, source):
         with watch(model) as at_once:
             model(source.source, source.source_lengths, torch.tensor([[BOS, *chosen.tokens]]))
         for name, calls in at_once.weights.items():
-            compare(name, while_searching.weights[name], torch.cat(calls, dim=2)[0], rows)
+            compare(name, while_searching.weights[name], torch.cat(calls, dim=2)[0], rows, close)
     return turns
 
 
-def compare(name, steps, whole, rows):
+def compare(name, steps, whole, rows, close):
     if name.startswith("encoder"):
         assert torch.equal(steps[0][0], whole)
         return
@@ -63,7 +67,7 @@ def compare(name, steps, whole, rows):
         if "blocks" in name and name.endswith(".attention"):
             assert (expected[:, t + 1 :] == 0).all()
             used, expected = (x[:, x.sum(0) > 0] for x in (used, expected))  # among the slots of all hypotheses, its own
-        torch.testing.assert_close(used, expected, atol=1e-5, rtol=1e-4)
+        close(used, expected, name)
 
 
 class Operators(TorchDispatchMode):
@@ -86,6 +90,7 @@ def operators(model, batch, grad):
     return seen.names
 
 
+@pytest.mark.once  # whatever the weights are
 @pytest.mark.parametrize("grad", [False, True], ids=["reading", "training"])
 def test_who_does_not_look_pays_nothing(model, batch_of, monkeypatch, grad):
     """The same operators on the same shapes as a model that cannot be watched, also after, and beside, somebody who looks."""
@@ -113,7 +118,7 @@ def letters():
     return train_tokenizer("characters", ["abcdefghijklmn"], size=100)
 
 
-def test_the_translators_record(model, letters):
+def test_the_translators_record(model, letters, sum_error):
     """Offsets, sums of one and zeros where nothing may be seen, in every way of putting heads together."""
     result = Translator(model, letters, letters)("abc  ni")
     record = result.attention
@@ -127,28 +132,31 @@ def test_the_translators_record(model, letters):
     assert all(row == sorted(row, key=lambda pair: -pair[1]) for row in record.candidates)
     assert set(best) <= {*"abcdefghijklmn", "<eos>"}
     for block, weights in record.blocks.items():
-        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+        # Rows of weights that add up to one, kept in fp32: rounded, and a rollout multiplies two such matrices per layer.
+        once = sum_error(weights.shape[-1])
+        np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=once)
+        often = once * (1 + 2 * sum(len(layers) for layers in record.blocks.values()))
         hidden = (weights == 0).all((0, 1))
         for how in ("mean", "norm", "rollout", "max"):
             matrix = record.matrix(block, how, layer=None)
             assert (matrix >= 0).all()
             if how != "max":
-                np.testing.assert_allclose(matrix.sum(-1), 1, atol=1e-5)
+                np.testing.assert_allclose(matrix.sum(-1), 1, rtol=0, atol=often)
             if how != "rollout" or (block != "cross" and not model.encoder.causal):
                 assert (matrix[hidden] == 0).all()
         if block == "decoder":
             assert (hidden == ~np.tri(len(record.target), dtype=bool)).all()
         words = record.words().blocks[block]
-        np.testing.assert_allclose(words.sum(-1), 1, atol=1e-5)
+        np.testing.assert_allclose(words.sum(-1), 1, rtol=0, atol=often)
     words = record.words()
     assert words.source == ["abc", "  ", "ni", "<eos>"]
     if "cross" in record.blocks:
         rows = record.blocks["cross"][:, :, -1:]  # <eos> is a word of its own
         summed = np.concatenate([rows[..., :3].sum(-1), rows[..., 3:5].sum(-1), rows[..., 5:7].sum(-1), rows[..., 7]], -1)
-        np.testing.assert_allclose(words.blocks["cross"][:, :, -1], summed, atol=1e-6)
+        np.testing.assert_allclose(words.blocks["cross"][:, :, -1], summed, rtol=0, atol=sum_error(len(record.source)))
 
 
-def test_norms_are_lengths_of_what_is_handed_over(build, transformer, batch_of):
+def test_norms_are_lengths_of_what_is_handed_over(build, transformer, batch_of, sum_error):
     """If a query looks at one place only, its head adds a vector of that place's norm (bias aside)."""
     model, batch = build(transformer(heads=2, bias=False)), batch_of(3, [(4, 3)])
     part = model.decoder.blocks[0].cross
@@ -158,10 +166,11 @@ def test_norms_are_lengths_of_what_is_handed_over(build, transformer, batch_of):
         value = part.project(memory.states).value  # (1, 2, S, D)
         for head in range(2):
             for place in range(5):
-                alone = torch.zeros(1, 2, value.shape[-1])
+                alone = torch.zeros(1, 2, value.shape[-1], dtype=value.dtype)
                 alone[0, head] = value[0, head, place]
-                handed = part.output(alone.flatten(1)).norm()
-                torch.testing.assert_close(handed, record.norms["decoder.blocks.0.cross"][0, head, place])
+                handed = float(part.output(alone.flatten(1)).norm())
+                noted = float(record.norms["decoder.blocks.0.cross"][0, head, place])  # kept in fp32
+                assert noted == pytest.approx(handed, rel=sum_error(model.decoder.out.in_features))
 
 
 def test_what_the_beam_tried(model, letters):
@@ -171,13 +180,13 @@ def test_what_the_beam_tried(model, letters):
     nodes, result = translator.tree("abc", 4), translator("abc")
     path = [node for node in nodes if node.fate == "chosen"]
     assert [node.token for node in path][: len(result.tokens)] == result.tokens
-    assert [node.logprob for node in path] == pytest.approx(result.logprobs)
-    assert result.score == pytest.approx(path[-1].total / len(path))
+    assert [node.logprob for node in path] == pytest.approx(result.logprobs, rel=1e-9)
+    assert result.score == pytest.approx(path[-1].total / len(path), rel=1e-9)
     for number, node in enumerate(nodes):
         assert node.parent < number
         before = nodes[node.parent] if node.parent >= 0 else None
         assert node.step == (before.step + 1 if before else 0)
-        assert node.total == pytest.approx((before.total if before else 0) + node.logprob, abs=1e-5)
+        assert node.total == pytest.approx((before.total if before else 0) + node.logprob, abs=1e-9, rel=1e-9)
         assert before is None or before.fate in ("chosen", "kept")
     assert {node.fate for node in nodes} <= {"chosen", "kept", "ended", "dropped"}
     assert sum(node.step == 0 for node in nodes) == 8

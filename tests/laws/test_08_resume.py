@@ -16,6 +16,8 @@ from regard.fitting import Interrupted
 from regard.reporter import Reporter
 from regard.training.trainer import Trainer
 
+pytestmark = pytest.mark.once  # whole runs, trained with one seed, whatever --law-seed says
+
 SIZES = {
     "transformer": {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.2},
     "rnn": {"kind": "rnn", "width": 16, "embedding": 16, "cell": "gru", "dropout": 0.2},

@@ -9,6 +9,7 @@ import os
 import select
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import torch
@@ -132,15 +133,20 @@ TEXT = ["le chat  noir dort.", "Ça va, n'est-ce pas ?", "e\u0301te\u0301 12 345
 PIECES = st.lists(st.sampled_from(["le", " chat", "  noir", "\t", "'s", "é", "e", "\u0301", "12", ".", " ", "日本 ", "\u00a0x"]))
 
 
+@cache
+def tokenizer(kind):
+    return train_tokenizer(kind, TEXT, size=300)
+
+
 @pytest.mark.parametrize("kind", ["characters", "bytes", "words", "bpe", "unigram"])
 @some
 @given(pieces=PIECES, wait=WAITS, seed=st.integers(0, 3))
-def test_text_comes_as_it_would_at_once(kind, pieces, wait, seed):
+def test_text_comes_as_it_would_at_once(seed_of, kind, pieces, wait, seed):
     """However the text is cut into pieces, and whatever bytes the answer is made of; twice, for a second sentence."""
-    tokens = train_tokenizer(kind, TEXT, size=300)
-    torch.manual_seed(seed)
+    tokens = tokenizer(kind)
+    torch.manual_seed(seed_of(seed))
     sizes = {"width": 8, "ffn": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    model = build_model(TransformerConfig(**sizes, causal=True, wait=2), tokens.size, tokens.size)
+    model = build_model(TransformerConfig(**sizes, causal=True, wait=2), tokens.size, tokens.size).double()
     with torch.no_grad():
         model.decoder.out.weight.mul_(3)
     translator = Translator(waiting(model, wait), tokens, tokens, SearchConfig(width=1, limit_ratio=1.5, limit_extra=3))
@@ -177,12 +183,14 @@ def run(tiny, tmp_path_factory):
     rows = [row for a in "abcd" for b in "abcd" for row in ((a, b), (b, a, b, a), (a, b, b))]
     pairs = [(" ".join(row), " ".join(row).upper()) for row in rows]
     train = tiny["train"] | {"steps": 150, "rate": 0.01, "evaluate_every": 150, "save_every": 150}
+    train |= {"threads": 1}
     out, model = tmp_path_factory.mktemp("online") / "capitals", tiny["model"] | {"causal": True, "wait": 1}
     data = {"batch_sentences": 20, "dev": 4, "test": 4}
     text = {"tokenizer": "words"}
     return regard.train(pairs, out=out, reporter=Reporter(quiet=True), model=model, train=train, data=data, text=text)
 
 
+@pytest.mark.once
 def test_the_answer_comes_before_the_end_of_the_line(run):
     live, words = regard.load(run).online(1), [sys.executable, "-m", "regard", "translate", str(run.path), "--wait", "1"]
     first, second, rest = live.read("a b"), live.read(" a"), live.read(" b") + live.end() + "\n"
@@ -201,6 +209,7 @@ def test_the_answer_comes_before_the_end_of_the_line(run):
     assert end.decode() == live.read("c") + live.end() + "\n"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("wait", [1, 2, 3, math.inf])
 def test_delays_are_those_of_the_real_policy(run, wait):
     """Counted while the words come, and from the tokens afterwards."""
@@ -214,6 +223,7 @@ def test_delays_are_those_of_the_real_policy(run, wait):
     assert delays(*_words(translator, result), wait) == real
 
 
+@pytest.mark.once
 def test_evaluate_waiting(run, command, tmp_path):
     (tmp_path / "pairs.tsv").write_text("a b a b\tA B A B\nd c\tD C\n")
     done = command("evaluate", run.path, tmp_path / "pairs.tsv", "--wait", "1,3,inf", "--json")
@@ -225,6 +235,7 @@ def test_evaluate_waiting(run, command, tmp_path):
     assert "LAAL" in command("evaluate", run.path, tmp_path / "pairs.tsv", "--wait", "2").stdout
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("words", "told"),
     [

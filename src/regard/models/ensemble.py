@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.seq2seq import Decoder, Encoder, Seq2Seq
+from regard.nn.kernels import at_least_single
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Decoders(Decoder):
     def forward(self, tokens: Tensor, state: States) -> tuple[Tensor, States]:
         """The logarithm of the mean of their probabilities."""
         found = [member(tokens, its) for member, its in zip(self.members, state.each, strict=True)]
-        likely = torch.stack([logits.float().log_softmax(-1) for logits, _ in found])
+        wide = [logits.to(at_least_single(logits.dtype)) for logits, _ in found]
+        likely = torch.stack([logits.log_softmax(-1) for logits in wide])  # (members, R, T, V)
         return likely.logsumexp(0) - math.log(len(found)), States(tuple(after for _, after in found))
 
 

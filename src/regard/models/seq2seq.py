@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.nn import Layout
-from regard.nn.kernels import cross_entropy
+from regard.nn.kernels import at_least_single, cross_entropy
 from regard.text.vocabulary import PAD
 
 TENSORS = ("source", "source_lengths", "target", "target_lengths")
@@ -131,7 +131,8 @@ class Seq2Seq(nn.Module):
         """R-Drop (Liang et al. 2021): the mean loss of two looks with other dropout, and weight/2 × the mean KL between them."""
         hidden, targets = self.hidden(_twice(batch))
         loss, nll, correct = self._sums(hidden, targets, smoothing)
-        p, q = self.decoder.output(hidden).float().log_softmax(-1).chunk(2)
+        logits = self.decoder.output(hidden)  # (2N, V)
+        p, q = logits.to(at_least_single(logits.dtype)).log_softmax(-1).chunk(2)
         apart = (((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets[: len(p)] != PAD)).sum() / 2
         return Sums((loss + weight * apart) / 2, nll / 2, correct / 2, batch.tokens)
 
@@ -154,7 +155,7 @@ def summed_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Sums
 
     This is the formula; `cross_entropy` is the same, faster.
     """
-    logp = logits.float().log_softmax(-1)
+    logp = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (N, V)
     nll = -logp.gather(-1, targets[:, None]).sum()
     loss = nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * logp.mean(-1).sum()
     correct = (logits.detach().argmax(-1) == targets).sum()

@@ -81,6 +81,11 @@ def as_given(device: str) -> AbstractContextManager[object]:
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
+def at_least_single(kind: torch.dtype) -> torch.dtype:
+    """What sums and logarithms of numbers of this kind are computed in: float32, or float64 if they are float64."""
+    return torch.promote_types(kind, torch.float32)
+
+
 def lowered(x: Tensor) -> Tensor:
     """Under autocast, what is carried from block to block is as coarse as what the blocks compute."""
     kind = autocast_type(x.device.type)
@@ -238,8 +243,12 @@ class _CrossEntropy(torch.autograd.Function):
         ignore: int,
         compiled: bool,
     ) -> Any:
-        grads = [torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)]
-        grads += [] if bias is None else [torch.zeros_like(bias, dtype=torch.float32)]
+        grads = [
+            torch.empty_like(hidden),  # (N, D)
+            torch.zeros_like(weight, dtype=at_least_single(weight.dtype)),  # (V, D)
+        ]
+        if bias is not None:
+            grads.append(torch.zeros_like(bias, dtype=at_least_single(bias.dtype)))  # (V,)
         sums = _sums(hidden, weight, bias, targets, smoothing, ignore, compiled, grads)
         ctx.save_for_backward(*grads)
         ctx.mark_non_differentiable(*sums[1:])
@@ -267,7 +276,8 @@ def _sums(
     w, b = weight.to(kind), None if bias is None else bias.to(kind)
     # Rows at a time: enough for a good product, few enough that what is made of them stays near.
     size = max(256, (1 << 29 if compiled else 1 << 27 if hidden.is_cuda else 1 << 21) // len(weight))
-    totals, piece = hidden.new_zeros(3, dtype=torch.float32), _compiled() if compiled else _piece
+    totals = hidden.new_zeros(3, dtype=at_least_single(kind))
+    piece = _compiled() if compiled else _piece
     with torch.autocast(hidden.device.type, enabled=False):
         for start in range(0, len(hidden), size):
             rows, goal = hidden[start : start + size].to(kind), targets[start : start + size]
@@ -276,12 +286,12 @@ def _sums(
             if grads is None:
                 continue
             grads[0][start : start + size] = slope @ w
-            if kind == torch.float32:
+            if kind == grads[1].dtype:
                 grads[1].addmm_(slope.T, rows)
             else:
                 grads[1] += torch.mm(slope.T, rows, out_dtype=torch.float32) if rows.is_cuda else slope.T @ rows
             if bias is not None:
-                grads[2] += slope.sum(0, dtype=torch.float32)
+                grads[2] += slope.sum(0, dtype=grads[2].dtype)
     return tuple(totals)
 
 
@@ -293,12 +303,12 @@ def _compiled() -> Any:
 def _piece(logits: Tensor, targets: Tensor, smoothing: float, ignore: int, slope: bool) -> tuple[Tensor, Tensor]:
     """Sums over some rows, and the gradient of the first of them with respect to the logits."""
     real = targets != ignore
-    logp = logits.float().log_softmax(-1)
+    logp = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (N, V)
     at = targets[:, None]
     nll = -(logp.gather(-1, at).squeeze(1) * real).sum()
     loss = nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * (logp.mean(-1) * real).sum()
     correct = ((logits.argmax(-1) == targets) & real).sum()
-    sums = torch.stack((loss, nll, correct.float()))
+    sums = torch.stack((loss, nll, correct.to(nll.dtype)))
     if not slope:
         return sums, logp
     grad = logp.exp()

@@ -135,8 +135,9 @@ class Rotary(Position):
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         size = x.shape[-1]
-        pairs = torch.arange(0, size, 2, device=x.device, dtype=torch.float32)
-        angles = positions[:, None, :, None].float() * torch.exp(pairs * (-math.log(10000.0) / size))
+        kind = torch.promote_types(x.dtype, torch.float32)
+        pairs = torch.arange(0, size, 2, device=x.device, dtype=kind)
+        angles = positions[:, None, :, None].to(kind) * torch.exp(pairs * (-math.log(10000.0) / size))
         sin, cos = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
         even, odd = x[..., 0::2], x[..., 1::2]
         return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)

@@ -41,7 +41,7 @@ class Rules:
     bans: Tensor | None = None
 
     def __call__(self, logits: Tensor, history: Tensor, jobs: Sequence[Job], copies: int) -> Tensor:
-        """Logits (R, V) in fp32, -inf for what may not follow `history` (R, t); there are `copies` rows of each job.
+        """Logits (R, V), -inf for what may not follow `history` (R, t); there are `copies` rows of each job. At least fp32.
 
         Masking comes before normalisation, so the probabilities of what is left sum to one. Writes into the logits it is given.
         """
@@ -49,7 +49,7 @@ class Rules:
             banned = torch.zeros(logits.shape[1], dtype=torch.bool) if self.suppress is None else self.suppress.clone()
             banned[[PAD, BOS, *self.demands.forbid]] = True
             self.bans = banned.nonzero().squeeze(1).to(self.device)
-        logits = logits.float().index_fill_(1, self.bans, -torch.inf)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).index_fill_(1, self.bans, -torch.inf)
         each = logits.view(len(jobs), copies, -1)
         if early := [row for row, job in enumerate(jobs) if job.age < self.minimum]:
             each[early, :, EOS] = -torch.inf

@@ -16,6 +16,7 @@ from regard.data.batches import Batch, Feed
 from regard.errors import Failed
 from regard.models import Seq2Seq, Sums
 from regard.nn.devices import float_for_sums, seed_device
+from regard.nn.kernels import at_least_single
 from regard.run import whole
 from regard.text.vocabulary import PAD
 from regard.training.guard import Guard
@@ -115,7 +116,7 @@ class Trainer:
         parts = [piece for part in parts for piece in self._fitting(part)]
         while True:
             self.optimizer.zero_grad(set_to_none=True)
-            total = torch.zeros(4, device=self.device)
+            total = torch.zeros(4, dtype=at_least_single(self.weights[0].dtype), device=self.device)
             try:
                 for number, part in enumerate(parts):
                     if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel):  # processes add up at the last part
