@@ -19,7 +19,7 @@ from regard.data.pairs import Pair
 from regard.data.splits import grouped
 from regard.errors import Failed, Interrupted, UserError
 from regard.models import Seq2Seq
-from regard.nn.devices import on_device, pick_device
+from regard.nn.devices import on_device, pick_device, state_kept
 from regard.pictures.curves import curves
 from regard.reporter import Reporter
 from regard.run import Parts, Run, get_weights, set_weights
@@ -37,9 +37,9 @@ def fit(
 ) -> Run:
     """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an end before."""
     reporter, world = reporter or Reporter(), world or World(device=pick_device(run.config.train.device))
-    torch.set_num_threads(run.config.train.threads)
     lock = run.locked() if world.rank == 0 else nullcontext()
-    with on_device(world.device), lock:
+    with on_device(world.device), state_kept(world.device), lock:
+        torch.set_num_threads(run.config.train.threads)
         if world.rank == 0:
             with storage.disk_faults_told(run.path):
                 run.sweep()

@@ -3,8 +3,11 @@
 import dataclasses
 import hashlib
 import json
+import random
 import shutil
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 
@@ -356,3 +359,31 @@ def test_weights_to_start_from_that_were_damaged_are_told(train, monkeypatch):
     file.write_bytes(content)
     with pytest.raises(regard.UserError, match=r"start/model\.safetensors: its sha256"):
         train(NEW_PAIRS, out="new", resume=True)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["to its end", "with an error"])
+def test_training_leaves_torch_as_it_was(train, monkeypatch, fails):
+    """Its threads, and what is drawn next: from torch, NumPy and Python."""
+    threads = torch.get_num_threads()
+    if fails:
+        monkeypatch.setattr("regard.fitting._finish", lambda *args: 1 / 0)
+
+    def drawn():
+        return torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()
+
+    def seed():
+        torch.manual_seed(5)
+        np.random.seed(5)
+        random.seed(5)
+
+    seed()
+    expected = drawn()
+    try:
+        torch.set_num_threads(3)
+        seed()
+        with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+            train(train={"threads": 2})
+        assert drawn() == expected
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
