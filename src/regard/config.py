@@ -154,7 +154,7 @@ class TrainConfig:
     keep: int = 3  # Checkpoints kept, besides the best.
     average: int = 0  # use the mean of the last so many checkpoints, if dev agrees. 0: do not
     metric: Literal["loss", "accuracy", "exact_match", "bleu"] = "loss"  # of the best checkpoint, on dev
-    start_from: str = ""  # A run whose weights and tokenizer training starts from (fine-tuning).
+    start_from: str = ""  # A run whose weights and tokenizer are copied to start from (fine-tuning).
     tensorboard: Literal["auto", "on", "off"] = "auto"  # event files; auto: if it is installed
 
     def __post_init__(self) -> None:

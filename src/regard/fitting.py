@@ -19,7 +19,7 @@ from regard.data.pairs import Pair
 from regard.data.splits import grouped
 from regard.errors import Failed, Interrupted, UserError
 from regard.models import Seq2Seq
-from regard.nn.devices import on_device, pick_device
+from regard.nn.devices import on_device, pick_device, state_kept
 from regard.pictures.curves import curves
 from regard.reporter import Reporter
 from regard.run import Parts, Run, get_weights, set_weights
@@ -37,9 +37,9 @@ def fit(
 ) -> Run:
     """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an end before."""
     reporter, world = reporter or Reporter(), world or World(device=pick_device(run.config.train.device))
-    torch.set_num_threads(run.config.train.threads)
     lock = run.locked() if world.rank == 0 else nullcontext()
-    with on_device(world.device), lock:
+    with on_device(world.device), state_kept(world.device), lock:
+        torch.set_num_threads(run.config.train.threads)
         if world.rank == 0:
             with storage.disk_faults_told(run.path):
                 run.sweep()
@@ -55,7 +55,7 @@ def fit(
         forecast(trainer, reporter.say)
         validate = _validator(run, world.device)
         with _asked_to_stop() as asked:
-            _train(run, trainer, validate, reporter, asked)
+            _train(run, trainer, parts, validate, reporter, asked)
         if world.any(bool(asked)) and not p.finished:
             how = f"stopped and saved; go on with: regard train {run.config.data.path} --out {run.path} --resume"
             raise Interrupted(how, asked[0] if asked else signal.SIGTERM)
@@ -66,7 +66,7 @@ def fit(
     return run
 
 
-def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked: list[int]) -> None:
+def _train(run: Run, trainer: Trainer, parts: Parts, validate: Any, reporter: Reporter, asked: list[int]) -> None:
     """The trainer's loop, and the way back to the last healthy checkpoint when too many steps had to be left out."""
     board: Any = _tensorboard(run) if trainer.world.rank == 0 else None
     notes, p = {"train": "", "dev": ""}, trainer.progress
@@ -116,7 +116,7 @@ def _train(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, asked:
                 trainer.fit(validate=validate, save=save, log=log, tick=tick, stop=lambda: bool(asked))
                 break
             except Trouble:
-                _go_back(run, trainer, reporter)
+                _go_back(run, trainer, parts, reporter)
     if board is not None:
         board.close()
     if trainer.world.rank == 0:
@@ -130,41 +130,67 @@ def _draw(run: Run) -> None:
             curves({run.path.name: records}, run.path / "curves.png")
 
 
-def _go_back(run: Run, trainer: Trainer, reporter: Reporter) -> None:
-    """To the last healthy checkpoint with half the rate; three times at most."""
-    p = trainer.progress
-    factor, at = p.factor / 2, p.step
+def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None:
+    """To the last healthy checkpoint, or to the very beginning, with half the rate; three times at most."""
+    progress = trainer.progress
+    factor = progress.factor / 2
+    step = progress.step
     if factor < 1 / 8:
+        rate = trainer.c.rate * progress.factor
+        kept = " (the last checkpoint is good)" if run.checkpoints() else ""
         raise Failed(
-            f"step {at:,}: again and again the loss or its gradient is not finite or far out, though the rate was lowered to "
-            f"{trainer.c.rate * p.factor:.2g}; look at the data, or use a lower train.rate (the last checkpoint is good)"
+            f"step {step:,}: again and again the loss or its gradient is not finite or far out, "
+            f"though the rate was lowered to {rate:.2g}; look at the data, or use a lower train.rate{kept}"
         )
-    if not load_checkpoint(run, trainer, reporter.warn):
-        p.step, p.best, p.best_name, p.waited = 0, math.inf, "", 0
+
+    with storage.disk_faults_told(run.path):
+        loaded = load_checkpoint(run, trainer, reporter.warn)
+    if not loaded:
+        trainer.restart(get_weights(initial_model(run, parts)))
     trainer.totals.zero_()
-    p.finished, p.factor, p.skipped, p.source_tokens = False, factor, [], 0
-    reporter.warn(f"step {at:,}: too many steps were not finite or far out; back to step {p.step:,} with a rate of {factor:g} ×")
+    progress.finished = False
+    progress.factor = factor
+    progress.skipped = []
+    progress.source_tokens = 0
+    reporter.warn(
+        f"step {step:,}: too many steps were not finite or far out; back to step {progress.step:,} with a rate of {factor:g} ×"
+    )
 
 
 def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     """A trainer at its first step, with the run's own data, model and settings."""
     c = run.config
-    corpus = Corpus.open(run.path / "data" / "train")
+    with storage.disk_faults_told(run.path):
+        corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != c.data.digest:
         raise UserError(f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)")
+
     size = {"sentences": c.data.batch_sentences} if c.data.batch_sentences else {"tokens": c.data.batch_tokens}
     batches = Batches(corpus, **size, seed=c.train.seed, vary=_varied(run, world))
-    steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate)) if c.train.epochs else c.train.steps
-    torch.manual_seed(c.train.seed)
-    model = run.new_model(parts)
-    if c.train.start_from:
-        set_weights(model, get_weights(Run.open(c.train.start_from).model(parts=parts)), c.train.start_from)
+    steps = c.train.steps
+    if c.train.epochs:
+        steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate))
+
+    model = initial_model(run, parts)
     if c.train.path == "compiled":
         compile_blocks(model)
     feed = world.share(batches)
     if world.device.type == "cuda":
         feed = Ahead(feed, c.train.path, world.device)
     return Trainer(model.to(world.device), feed, c.train, steps=steps, device=world.device, world=world)
+
+
+def initial_model(run: Run, parts: Parts) -> Seq2Seq:
+    """The model at step 0: drawn from the run's seed, or with the weights that fine-tuning starts from.
+
+    Where there are checkpoints, training goes on from one of them, and those weights are not read.
+    """
+    torch.manual_seed(run.config.train.seed)
+    model = run.new_model(parts)
+    base = run.config.train.start_from
+    if base and not run.checkpoints():
+        set_weights(model, run.start_weights(), f"{run.path}, which starts from {base}")
+    return model
 
 
 def _varied(run: Run, world: World) -> Vary | None:

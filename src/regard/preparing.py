@@ -62,12 +62,13 @@ def _inherit(given: Settings, old: Run) -> Settings:
 
 def prepare(claim: Claim, given: Settings, pairs: Items | None, parts: Parts, *, planned: bool, reporter: Reporter) -> Run:
     """Read the data, choose what is open, learn tokenizers, encode; then the run appears in one rename."""
-    data = settings.build({"data": given["data"]}).data
-    splits = open_splits(data) if pairs is None else from_iterable(pairs, **_deal(data))
     start_from = given.get("train", {}).get("start_from")
     old = Run.open(start_from) if start_from else None
     if old is not None:
         given = _inherit(given, old)
+        old.keep_start(claim.aside)
+    data = settings.build({"data": given["data"]}).data
+    splits = open_splits(data) if pairs is None else from_iterable(pairs, **_deal(data))
     if planned:
         chosen, reasons = planning.choose(splits, given)
         given = settings.merge(chosen, given)

@@ -18,7 +18,7 @@ from regard.data.splits import grouped, named_data, open_data
 from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.fitting import fit, mean_loss
-from regard.nn.devices import pick_device
+from regard.nn.devices import pick_device, state_kept
 from regard.online import check_online
 from regard.preparing import open_split_of, open_splits, prepare, seen_in_training
 from regard.presets import preset as read_preset
@@ -68,7 +68,7 @@ def train(
     device = str(given.get("train", {}).get("device", "auto"))
     if folder is not None and exists and resume:
         device = Run.open(folder).config.train.device
-    with World.join(pick_device(device)) as world:
+    with World.join(pick_device(device)) as world, state_kept(world.device):
         if world.rank == 0:  # one prepares, the others wait and then open what it made
             if folder is not None and exists:
                 run, longer = _resumed(folder, overrides, resume)

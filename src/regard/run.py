@@ -27,6 +27,7 @@ from regard.storage import Corrupt
 from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
+START = "start"  # a folder of a fine-tuned run: the weights it starts from
 Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `score` or `position`
 
 
@@ -211,6 +212,10 @@ class Run:
             raise UserError(f"{self.path}: no checkpoint {name!r} (there are: {', '.join(self.checkpoints()) or 'none'})")
         return storage.read_directory(path)
 
+    def best_checkpoint(self) -> dict[str, bytes]:
+        """The files of the best checkpoint."""
+        return self.checkpoint(self.best)
+
     def new_model(self, parts: Parts = None) -> Seq2Seq:
         """A model of this run's config, with fresh weights."""
         return build_model(self.config.model, self.source.size, self.target.size, parts)
@@ -221,6 +226,22 @@ class Run:
         name = self.best if name == "best" else name
         set_weights(model, tensors_from_bytes(self.checkpoint(name)["model.safetensors"]), f"{self.path}, {name}")
         return model.eval()
+
+    def keep_start(self, folder: Path) -> None:
+        """Write this run's best weights into the folder of a new run, which will start from them.
+
+        So the new run needs this one no longer, even if it is killed before its first checkpoint.
+        """
+        weights = self.best_checkpoint()["model.safetensors"]
+        storage.write_directory(folder / START, {"model.safetensors": weights})
+
+    def start_weights(self) -> dict[str, Tensor]:
+        """The weights that fine-tuning starts from. (Runs of older versions read them from their base.)"""
+        start = self.path / START
+        if start.exists():
+            return tensors_from_bytes(storage.read_directory(start)["model.safetensors"])
+        base = Run.open(self.config.train.start_from)
+        return tensors_from_bytes(base.best_checkpoint()["model.safetensors"])
 
     # log
 

@@ -383,3 +383,49 @@ def test_spikes_that_are_usual_are_no_trouble():
         made.update([BATCH])
     assert 5 <= made.sums["skipped"] <= 22
     assert made.sums["broken"] == 0
+
+
+@pytest.mark.parametrize("changes", [{}, {"ema": 0.9}, {"optimizer": "muon"}, {"optimizer": "sgd"}], ids=str)
+def test_back_to_step_0_is_a_new_beginning(tmp_path, train, poison, monkeypatch, digests, log, changes):
+    """Ten good steps, eleven bad ones, no checkpoint yet: what follows is what a run with half the rate would be."""
+    seen = []
+
+    def where(step):
+        seen.append(step)
+        return "loss" if 10 <= step < 21 and seen.count(step) == 1 else ""
+
+    given = {"steps": 30, "save_every": 30, "evaluate_every": 30, "log_every": 7, **changes}
+    with monkeypatch.context() as patch:
+        poison(where)
+        run = train(tmp_path / "troubled", **given)
+        assert "back to step 0 with a rate of 0.5" in run.said
+        real = regard.fitting.make_trainer
+
+        def slower(*args):
+            made = real(*args)
+            made.progress.factor = 0.5
+            return made
+
+        poison(lambda step: "")
+        patch.setattr("regard.fitting.make_trainer", slower)
+        fresh = train(tmp_path / "fresh", **given)
+    assert digests(run.path) == digests(fresh.path)
+    assert log(run.path) == log(fresh.path)
+    progress = [json.loads(one.checkpoint(one.checkpoints()[-1])["progress.json"]) for one in (run, fresh)]
+    assert progress[0]["guard"] == progress[1]["guard"]
+
+
+def test_back_to_step_0_of_a_fine_tuned_run(tmp_path, train, poison):
+    """It begins again with the weights it started from, not with weights drawn from the seed."""
+    base = train(tmp_path / "base")
+    seen = []
+
+    def where(step):
+        seen.append(step)
+        return "loss" if 5 <= step < 16 and seen.count(step) == 1 else ""
+
+    poison(where)
+    run = train(tmp_path / "run", start_from=str(base.path), steps=20, save_every=20, log_every=4, evaluate_every=20, rate=0.0)
+    assert "back to step 0" in run.said
+    for ours, theirs in zip(run.model(run.checkpoints()[-1]).parameters(), base.model().parameters(), strict=True):
+        assert torch.equal(ours, theirs)

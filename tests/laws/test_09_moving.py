@@ -94,6 +94,7 @@ def test_a_run_moves(tmp_path, monkeypatch, kind):
     train = {"steps": 6, "epochs": 0, "threads": 1, "tensorboard": "off", "device": "cpu", "average": 2, "save_every": 2}
     data = {"limit": 60, "dev": 8, "test": 8, "options": {"length": 4, "symbols": 5}}
     out = tmp_path / "here" / "run"
+    threads = torch.get_num_threads()
     regard.train("reverse", out=out, model=MODELS_TO_MOVE[kind], data=data, train=train, reporter=Reporter(quiet=True))
     texts = ["a b c", "e d", "", "zzz a"]
     before = regard.load(out)(texts, n_best=2)
@@ -112,3 +113,4 @@ def test_a_run_moves(tmp_path, monkeypatch, kind):
     assert again.path == there
     assert regard.load(there)(texts, n_best=2) == before
     assert scores(there) == judged
+    assert torch.get_num_threads() == threads

@@ -3,7 +3,11 @@
 import dataclasses
 import hashlib
 import json
+import random
+import shutil
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 
@@ -300,3 +304,86 @@ def test_the_plan_tells_what_is_trained():
     assert not any(reason.startswith(("tokens:", "length:")) for reason in reasons)
     assert "epochs" not in chosen["train"]
     assert chosen["data"] == free["data"]
+
+
+NEW_PAIRS = [("cat the", "un chat"), ("dog the", "un chien")] * 5
+
+
+def test_a_fine_tuned_run_goes_on_when_its_base_is_gone(train):
+    old = train(out="old")
+    new = train(NEW_PAIRS, out="new", start_from=old.path)
+    shutil.rmtree(old.path)
+    longer = train(NEW_PAIRS, out="new", resume=True, train={"steps": 8})
+    assert longer.checkpoints()[-1] == "step-00000008"
+    assert records(new, "train")[-1]["step"] == 8
+
+
+def test_a_fine_tuned_run_starts_though_its_base_is_gone(train, monkeypatch):
+    """Killed after it was prepared, before its first checkpoint."""
+    old = train(out="old")
+    expected = weights(old)
+
+    def killed(*args, **more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.recipes.fit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(NEW_PAIRS, out="new", start_from=old.path, train={"rate": 0.0})
+    shutil.rmtree(old.path)
+    new = train(NEW_PAIRS, out="new", resume=True)
+    assert same(weights(new, new.checkpoints()[-1]), expected)
+
+
+def test_a_base_without_checkpoints_is_told_before_anything_is_read(train):
+    old = train(out="old")
+    shutil.rmtree(old.path / "checkpoints")
+    (old.path / "best").unlink()
+
+    def pairs():
+        raise AssertionError("the data was read")
+        yield
+
+    with pytest.raises(regard.UserError, match="no checkpoint yet"):
+        train(pairs(), out="new", start_from=old.path)
+
+
+def test_weights_to_start_from_that_were_damaged_are_told(train, monkeypatch):
+    old = train(out="old")
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.recipes.fit", lambda run, **more: run)
+        new = train(NEW_PAIRS, out="new", start_from=old.path)
+    file = new.path / "start" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(regard.UserError, match=r"start/model\.safetensors: its sha256"):
+        train(NEW_PAIRS, out="new", resume=True)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["to its end", "with an error"])
+def test_training_leaves_torch_as_it_was(train, monkeypatch, fails):
+    """Its threads, and what is drawn next: from torch, NumPy and Python."""
+    threads = torch.get_num_threads()
+    if fails:
+        monkeypatch.setattr("regard.fitting._finish", lambda *args: 1 / 0)
+
+    def drawn():
+        return torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()
+
+    def seed():
+        torch.manual_seed(5)
+        np.random.seed(5)
+        random.seed(5)
+
+    seed()
+    expected = drawn()
+    try:
+        torch.set_num_threads(3)
+        seed()
+        with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+            train(train={"threads": 2})
+        assert drawn() == expected
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)

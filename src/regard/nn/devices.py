@@ -75,6 +75,20 @@ def seed_device(device: torch.device, seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
+@contextmanager
+def state_kept(device: torch.device) -> Iterator[None]:
+    """Afterwards torch draws its random numbers, and counts its threads, as if nothing had happened."""
+    threads = torch.get_num_threads()
+    apple = torch.mps.get_rng_state() if device.type == "mps" else None
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        if apple is not None:
+            torch.mps.set_rng_state(apple)
+
+
 @cache
 def cpu_has_bf16() -> bool:
     """Whether this CPU runs torch's bfloat16 products.

@@ -46,6 +46,12 @@ class Guard:
         self.count += finite
         return bad.float(), (~finite).float()
 
+    def reset(self) -> None:
+        """Forget every step."""
+        self.seen.zero_()
+        self.count.zero_()
+        self.spikes.zero_()
+
     def to_json(self) -> dict[str, Any]:
         return {"seen": self.seen.tolist(), "count": int(self.count), "spikes": float(self.spikes)}
 

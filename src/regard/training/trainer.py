@@ -17,7 +17,7 @@ from regard.errors import Failed
 from regard.models import Seq2Seq, Sums
 from regard.nn.devices import float_for_sums, seed_device
 from regard.nn.kernels import at_least_single
-from regard.run import whole
+from regard.run import set_weights, whole
 from regard.text.vocabulary import PAD
 from regard.training.guard import Guard
 from regard.training.optimizer import has_fused_step, make_optimizer
@@ -265,6 +265,26 @@ class Trainer:
         return True
 
     # going on
+
+    @torch.no_grad()
+    def restart(self, weights: Mapping[str, Tensor]) -> None:
+        """Back to step 0 with these weights, as if nothing had been learned; only the rate's factor stays.
+
+        Everything is changed in its place: a captured graph knows no other.
+        """
+        set_weights(self.model, weights, "the first weights")
+        for name, parameter in self.model.named_parameters():
+            for value in self.optimizer.state.get(parameter, {}).values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+            if self.ema:
+                self.ema[name].copy_(parameter)
+        self.guard.reset()
+        self.totals.zero_()
+        fresh = Progress(factor=self.progress.factor)
+        for name, value in vars(fresh).items():  # others hold on to this object
+            setattr(self.progress, name, value)
+        self._logged_at = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self.progress), "totals": self.totals.tolist(), "guard": self.guard.to_json()}
