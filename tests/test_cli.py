@@ -1,5 +1,6 @@
 """The command line, as a person or a script meets it."""
 
+import functools
 import json
 import math
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import regard
 from regard.cli import app, main
 
 VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets"]
@@ -429,11 +431,30 @@ def test_show_curves(run, here):
 
 
 def test_show_attention(run, here):
-    assert call("show", "attention", run.path, "-940-819").split() == ["attention.png", "attention.html"]
-    assert Path("attention.png").read_bytes().startswith(b"\x89PNG")
-    assert "-940-819" in Path("attention.html").read_text()
     call("show", "attention", run.path, "1+1", "--heads", "--out", "heads.pdf")
     assert Path("heads.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_show_attention_does_what_was_asked_for_and_no_more(run, here, monkeypatch):
+    """One picture; evidence, which takes a reading of the text for each token, only for a page."""
+    computed = []
+    for name in ("occlusion", "gradient_times_input"):
+        work = getattr(regard.evidence, name)
+        watched = functools.partial(lambda name, work, *words: computed.append(name) or work(*words), name, work)
+        for module in (regard.evidence, sys.modules["regard.result"]):
+            monkeypatch.setattr(module, name, watched, raising=False)
+    assert call("show", "attention", run.path, "-940-819") == "attention.png\n"
+    assert os.listdir() == ["attention.png"]
+    assert Path("attention.png").read_bytes().startswith(b"\x89PNG")
+    assert computed == []
+    assert call("show", "attention", run.path, "-940-819", "--out", "page.html") == "page.html\n"
+    assert sorted(os.listdir()) == ["attention.png", "page.html"]
+    assert "-940-819" in Path("page.html").read_text()
+    assert computed == ["occlusion", "gradient_times_input"]
+    regard.load(run)("-940-819").write_page(Path("plain.html"), evidence=False)
+    assert len(computed) == 2
+    assert '"occlusion"' in Path("page.html").read_text()
+    assert '"occlusion"' not in Path("plain.html").read_text()
 
 
 def test_show_positions(run, here):

@@ -117,7 +117,7 @@ class Result:
         spans = [(piece.start, piece.end) for piece in self.translator.source.pieces(self.source)]
         return overlooked(normalise(self.source), spans, self.looked_at)
 
-    def write_page(self, path: Path, *, evidence: bool = True) -> Path:
+    def write_page(self, path: str | Path, *, evidence: bool = True) -> Path:
         """One HTML file that shows the attention, the tree of the beam and other answers.
 
         evidence: also what the answer depends on (occlusion and gradients), for texts of up to

@@ -24,8 +24,8 @@ def test_the_commands(tmp_path, command):
         short = ["train.epochs=1"] if rest[:2] == ["train", "pairs.tsv"] and len(rest) == 2 else []
         done = command(*rest, *short, cwd=tmp_path)
         assert done.returncode == 0, (rest, done.stderr)
-    assert (tmp_path / "attention.html").exists()
     assert (tmp_path / "attention.png").exists()
+    assert (tmp_path / "page.html").exists()
 
 
 def test_the_python(tmp_path, monkeypatch, capsys):

@@ -62,7 +62,9 @@ def show_curves(runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], o
 def show_attention(
     run: RunFolder,
     text: Text,
-    out: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) or a page (.html). Default: both.")] = None,
+    out: Annotated[
+        Path, typer.Option(help="A picture (.png, .svg, .pdf), or a page of everything with evidence (.html; slower).")
+    ] = Path("attention.png"),
     heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the last layer's mean.")] = False,
     layer: Layer = None,
     head: Head = None,
@@ -75,30 +77,38 @@ def show_attention(
     refuse_options([text], show_attention)
     from regard.pictures.heatmaps import head_grid, heatmap
 
-    paged, chosen = out is not None and out.suffix.lower() in (".html", ".htm"), bool(layer or head)
-    together = {
-        "a page shows every layer and head: choose there, or name a picture": paged
-        and (chosen or heads or how != "mean" or words),
-        "--heads shows them all: leave out --layer, --head and --how": heads and (chosen or how != "mean"),
-        "rollout is of all layers and heads: leave out --layer and --head": how == "rollout" and chosen,
+    is_page = out.suffix.lower() in (".html", ".htm")
+    one_chosen = bool(layer or head)
+    conflicts = {
+        "a page shows every layer and head: choose there, or name a picture": is_page
+        and (one_chosen or heads or how != "mean" or words),
+        "--heads shows them all: leave out --layer, --head and --how": heads and (one_chosen or how != "mean"),
+        "rollout is of all layers and heads: leave out --layer and --head": how == "rollout" and one_chosen,
         "one head needs no --how": bool(head) and how == "max",
         "norms are known of tokens: leave out --words": how == "norm" and words,
     }
+<<<<<<< HEAD
     for problem in (told for told, wrong in together.items() if wrong):
         raise UserError(problem)
     _, result = answered(run, text, device=device)
+=======
+    for problem, present in conflicts.items():
+        if present:
+            raise UserError(problem)
+
+    _, result = answered(run, text)
+>>>>>>> 4c39edf49684ee11d1af630ea3f3531da109c021
     record = result.attention.words() if words else result.attention
     matrix, note = _matrix(record, block, how, layer, head)
-    title = f"{text} → {result.text}{note}"
-    for path in [out] if out else [Path("attention.png"), Path("attention.html")]:
-        if path.suffix.lower() in (".html", ".htm"):
-            result.write_page(path)
-        elif heads:
-            head_grid(record.blocks[block], *record.sides(block), title=f"{text} → {result.text} ({block})", out=path)
-        else:
-            label = {"rollout": "share that came from there", "norm": "share of what was handed over"}.get(how, "")
-            heatmap(matrix, *record.sides(block), title=title, label=label, out=path)
-        print(path)
+    title = f"{text} → {result.text}"
+    if is_page:
+        result.write_page(out)
+    elif heads:
+        head_grid(record.blocks[block], *record.sides(block), title=f"{title} ({block})", out=out)
+    else:
+        labels = {"rollout": "share that came from there", "norm": "share of what was handed over"}
+        heatmap(matrix, *record.sides(block), title=title + note, label=labels.get(how, ""), out=out)
+    print(out)
 
 
 def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | None) -> tuple[Any, str]:
