@@ -88,7 +88,6 @@ def test_a_full_gpu_is_told_and_the_cpu_answers(sorting, texts, monkeypatch):
     expected = answers(regard.load(sorting, device="cpu"), texts[:20])
     ours = regard.load(sorting)
     torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info()
     torch.cuda.set_per_process_memory_fraction(1e-6)
     try:
         with pytest.warns(UserWarning, match="going on on the CPU"):

@@ -7,6 +7,7 @@ import typing
 from typing import Literal, get_args, get_origin
 
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 

@@ -87,17 +87,11 @@ def show_attention(
         "one head needs no --how": bool(head) and how == "max",
         "norms are known of tokens: leave out --words": how == "norm" and words,
     }
-<<<<<<< HEAD
-    for problem in (told for told, wrong in together.items() if wrong):
-        raise UserError(problem)
-    _, result = answered(run, text, device=device)
-=======
     for problem, present in conflicts.items():
         if present:
             raise UserError(problem)
 
-    _, result = answered(run, text)
->>>>>>> 4c39edf49684ee11d1af630ea3f3531da109c021
+    _, result = answered(run, text, device=device)
     record = result.attention.words() if words else result.attention
     matrix, note = _matrix(record, block, how, layer, head)
     title = f"{text} → {result.text}"
