@@ -126,6 +126,10 @@ class Attention(nn.Module):
         self.dropout = dropout
         self.fused = self.score.scale is not None and self.position.fused
         """Whether a fused kernel can compute this; set it to False to take the readable path."""
+        # Asked in every call, and slow to ask a module for.
+        self._scale = self.score.scale
+        self._head_width = self.score.query_width
+        self._plain = type(self.position) is Position and type(self.score).prepare is Score.prepare
 
     def _make_projections(self, width: int, key_width: int, value_width: int, inner: int, bias: bool) -> None:
         self.query = nn.Linear(width, inner, bias=bias)
@@ -215,6 +219,7 @@ class Attention(nn.Module):
         """`forward(x, project(states))` for packed rows (N, D) and (M, D), where nobody needs the keys afterwards."""
         case = self._case(mask, layout.length, key_layout.length, x)
         case.layouts = layout, key_layout
+        case.dtype = autocast_type(x.device.type) or x.dtype
 
         if choose(case) == "variable_length":
             q = self._queries(x, None)  # (N, inner)
@@ -231,9 +236,10 @@ class Attention(nn.Module):
         if positions is None:
             positions = _count(q)
 
-        queries, keys = q.shape[2], len(memory)
-        term = self.position.key_term(q, positions, memory.positions) if self.fused else None
-        case = self._case(mask, queries, keys, q)
+        term = None  # (B, H, T, S)
+        if self.fused and not self._plain:
+            term = self.position.key_term(q, positions, memory.positions)
+        case = self._case(mask, q.shape[2], len(memory), q)
         case.heads = q, memory.key, memory.value
         case.term = term is not None
         kernel = choose(case)
@@ -249,7 +255,7 @@ class Attention(nn.Module):
             assert weights is not None
             context = self._pool(weights, memory, positions)  # (B, H, T, D)
         else:
-            context = self._fused(kernel, q, memory, mask, term, case.dropout)
+            context = self._fused(kernel, case, term)
 
         context = context.transpose(1, 2).flatten(2)  # (B, T, inner)
         if layout is not None:
@@ -282,55 +288,55 @@ class Attention(nn.Module):
 
     def _case(self, mask: Mask, queries: int, keys: int, x: Tensor) -> Case:
         """What `choose` must know of a call with rows or heads x."""
-        device = x.device.type
         return Case(
             mask,
             queries,
             keys,
-            device,
-            autocast_type(device) or x.dtype,
-            self.score.query_width,
+            x.device.type,
+            self._head_width,
             self.fused,
-            type(self.position) is Position and type(self.score).prepare is Score.prepare,
+            self._plain,
             self.dropout if self.training else 0.0,
             torch.is_grad_enabled(),
             torch.compiler.is_compiling(),
             _watching() is not None,
         )
 
-    def _fused(self, kernel: str, q: Tensor, memory: KeyValue, mask: Mask, term: Tensor | None, p: float) -> Tensor:
-        """(B, H, T, D) by the kernel of this name. term: what the position adds to the scores. p: dropout."""
-        scale = self.score.scale
+    def _fused(self, kernel: str, case: Case, term: Tensor | None) -> Tensor:
+        """(B, H, T, D) by the kernel of this name. term: what the position adds to the scores."""
+        assert case.heads is not None
+        q, key, value = case.heads
+        mask, queries, keys = case.mask, case.queries, case.keys
+        scale, p = self._scale, case.dropout
         assert scale is not None
-        queries, keys = q.shape[2], len(memory)
-        free = mask.free(queries, keys)
-        square = kernel == "sdpa" and term is None and mask.square(queries, keys)
 
+        square = kernel == "sdpa" and term is None and mask.square(queries, keys)
         bias = None  # (B, H, T, S), or fewer where they are alike
-        if not free and not square:
+        if mask.free(queries, keys):
+            bias = term
+        elif term is not None:
+            bias = term.masked_fill(~mask.opened(queries, keys, q.device), float("-inf"))
+        elif not square:
             bias = mask.bias(queries, keys, q)
-        if term is not None:
-            bias = term if free else term.masked_fill(~mask.opened(queries, keys, q.device), float("-inf"))
 
         if kernel == "pooled":
-            context = pooled(q, memory.key, memory.value, bias, scale, p)
+            context = pooled(q, key, value, bias, scale, p)
         elif kernel == "triton":
             from regard.nn import gpu
 
             assert bias is not None
-            context = gpu.look(q, memory.key, memory.value, bias, scale)
+            context = gpu.look(q, key, value, bias, scale)
         else:
-            context = F.scaled_dot_product_attention(
-                q, memory.key, memory.value, attn_mask=bias, dropout_p=p, is_causal=square, scale=scale
-            )
+            context = F.scaled_dot_product_attention(q, key, value, attn_mask=bias, dropout_p=p, is_causal=square, scale=scale)
 
-        return _zero_where_blind(context, mask, keys)
+        seeing = mask.seeing(queries, keys, q.device)
+        return context if seeing is None else context.masked_fill(~seeing, 0.0)
 
     def _by_length(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout, key_layout: Layout) -> Tensor:
         """Packed queries (N, inner), keys and values (M, inner) -> (N, D)."""
         q, k, v = (x.unflatten(-1, (self.heads, -1)) for x in (q, k, v))  # (N, H, D), (M, H, D)
-        assert self.score.scale is not None
-        context = by_length(q, k, v, layout, key_layout, self.score.scale, mask.causal).flatten(1)
+        assert self._scale is not None
+        context = by_length(q, k, v, layout, key_layout, self._scale, mask.causal).flatten(1)
         return self.output(context) if self.projections else context
 
 
@@ -401,6 +407,7 @@ class SelfAttention(Attention):
         length = layout.length
         case = self._case(mask, length, length, x)
         case.layouts = layout, layout
+        case.dtype = autocast_type(x.device.type) or x.dtype
         case.own = True
         kernel = choose(case)
 
@@ -418,8 +425,8 @@ class SelfAttention(Attention):
 
         qkv = layout.spread(self.qkv(x))  # (B, T, 3 · inner)
         bias = None if mask.trivial else mask.bias(length, length, qkv)
-        assert self.score.scale is not None
-        context = pooled_own(qkv, self.heads, bias, self.score.scale, case.dropout)  # (B, T, inner)
+        assert self._scale is not None
+        context = pooled_own(qkv, self.heads, bias, self._scale, case.dropout)  # (B, T, inner)
 
         seeing = mask.seeing(length, length, x.device)
         if seeing is not None:
@@ -447,12 +454,6 @@ def _position(position: str | Position | None, width: int, heads: int) -> Positi
 def _padded(x: Tensor, layout: Layout | None) -> Tensor:
     """(N, D) with a layout -> (B, T, D); what has no layout is left as it is."""
     return x if layout is None else layout.spread(x)
-
-
-def _zero_where_blind(context: Tensor, mask: Mask, keys: int) -> Tensor:
-    """Zeros in the rows of (B, H, T, D) that may look at nothing, of which a kernel has made something (`Mask.opened`)."""
-    seeing = mask.seeing(context.shape[2], keys, context.device)
-    return context if seeing is None else context.masked_fill(~seeing, 0.0)
 
 
 def _count(x: Tensor) -> Tensor:

@@ -33,8 +33,6 @@ class Case:
     keys: int
     device: str
     """The type of the device, such as `cuda`."""
-    dtype: torch.dtype
-    """Of queries, keys and values (under autocast, what a product will make of them)."""
     width: int
     """Of one head."""
     product: bool
@@ -48,6 +46,8 @@ class Case:
     watched: bool
     layouts: tuple[Layout, Layout] | None = None
     """Of queries and keys that are still rows of tokens (N, D), where nobody needs the keys afterwards."""
+    dtype: torch.dtype | None = None
+    """What the projections will make of these rows (autocast included)."""
     own: bool = False
     """One product makes queries, keys and values of the same rows."""
     heads: tuple[Tensor, Tensor, Tensor] | None = None

@@ -83,6 +83,7 @@ def _scan(X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.cons
 
 def scan(logits: Tensor, part: int) -> tuple[Tensor, Tensor, Tensor]:
     """Logits (R, V) -> the largest of every `part` (R, V / part) and its id, and log Σ exp (R, 1), in one pass."""
+    logits = logits.contiguous()  # the kernel walks along rows; those of a model lie so already
     rows, size = logits.shape
     parts, device = -(-size // part), logits.device
     high, total = torch.empty(rows, parts, device=device), torch.empty(rows, 1, device=device)

@@ -24,7 +24,7 @@ class Mask:
     extra: Tensor | None = None
     filled: bool = False
     """Promised by whoever makes the mask: every query may look at something. Lengths on a CPU are looked at nevertheless."""
-    _made: dict[Any, Tensor] = field(default_factory=dict, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def known(cls, allowed: Tensor, bias: Tensor) -> Self:
@@ -75,13 +75,19 @@ class Mask:
         """Whether it is known, without waiting for a GPU, that every query may look at something."""
         if self.extra is not None or self.window is not None:
             return self.filled
-        if self.key_lengths is None:
+        lengths = self.key_lengths
+        if lengths is None:
             return True  # the past begins with the first key
-        if self.key_lengths.device.type != "cpu" or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return self.filled
-        if "never_empty" not in self._made:
-            self._made["never_empty"] = (self.key_lengths > 0).all()
-        return bool(self._made["never_empty"])
+
+        known: bool | None = self._made.get("never_empty")
+        if known is None:
+            known = self.filled
+            if lengths.device.type == "cpu":
+                known = lengths.numel() == 0 or int(lengths.min()) > 0
+            self._made["never_empty"] = known
+        return known
 
     def _dense(self, queries: int, keys: int, device: torch.device | None) -> Tensor:
         key = torch.arange(keys, device=device)
