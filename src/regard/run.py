@@ -28,6 +28,7 @@ from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
 START = "start"  # a folder of a fine-tuned run: the weights it starts from
+ATTEMPTS = 100  # at reading the best checkpoint while a training replaces it again and again
 Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `score` or `position`
 
 
@@ -213,8 +214,25 @@ class Run:
         return storage.read_directory(path)
 
     def best_checkpoint(self) -> dict[str, bytes]:
-        """The files of the best checkpoint."""
-        return self.checkpoint(self.best)
+        """The files of the best checkpoint.
+
+        A training beside us may delete a checkpoint while we read it, but not before `best` names
+        another. So what cannot be read is damaged only if `best` still names it.
+        """
+        return self._read_best()[1]
+
+    def _read_best(self) -> tuple[str, dict[str, bytes]]:
+        """The name of the best checkpoint, and its files."""
+        name = self.best
+        for _ in range(ATTEMPTS):
+            try:
+                return name, self.checkpoint(name)
+            except UserError:
+                newer = self.best
+                if newer == name:
+                    raise
+                name = newer
+        return name, self.checkpoint(name)
 
     def new_model(self, parts: Parts = None) -> Seq2Seq:
         """A model of this run's config, with fresh weights."""
@@ -223,8 +241,11 @@ class Run:
     def model(self, name: str = "best", parts: Parts = None) -> Seq2Seq:
         """The trained model, ready to decode."""
         model = self.new_model(parts)
-        name = self.best if name == "best" else name
-        set_weights(model, tensors_from_bytes(self.checkpoint(name)["model.safetensors"]), f"{self.path}, {name}")
+        if name == "best":
+            name, files = self._read_best()
+        else:
+            files = self.checkpoint(name)
+        set_weights(model, tensors_from_bytes(files["model.safetensors"]), f"{self.path}, {name}")
         return model.eval()
 
     def keep_start(self, folder: Path) -> None:
