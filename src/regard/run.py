@@ -147,13 +147,20 @@ class Run:
 
     def _repr_html_(self) -> str:
         """For a notebook: what it is, its best on dev, its curve."""
-        model, made = self.config.model, self.path / "curves.png"
+        model = self.config.model
         facts = f"{model.kind}, width {model.width}, on {self.config.data.path}"
-        found = [record for record in self.records() if record["kind"] == "dev"]
-        best = min(found, key=lambda record: record["loss"], default=None)
-        facts += f"; dev loss {best['loss']:.4f} at step {best['step']:,}" if best else "; not judged yet"
-        curve = base64.b64encode(made.read_bytes()).decode() if made.exists() else ""
-        picture = f'<img alt="learning curves" style="max-width: 100%" src="data:image/png;base64,{curve}">' if curve else ""
+        best = self.best_look()
+        if best is None:
+            facts += "; not judged yet"
+        else:
+            metric = self.config.train.metric
+            facts += f"; dev {metric.replace('_', ' ')} {best[metric]:.4f} at step {best['step']:,}"
+
+        picture = ""
+        curves = self.path / "curves.png"
+        if curves.exists():
+            content = base64.b64encode(curves.read_bytes()).decode()
+            picture = f'<img alt="learning curves" style="max-width: 100%" src="data:image/png;base64,{content}">'
         return f"<p><b>{escape(str(self.path))}</b>: {escape(facts)}</p>{picture}"
 
     @classmethod
@@ -278,6 +285,14 @@ class Run:
             with suppress(ValueError):
                 found.append(json.loads(line))
         return [record for record in found if isinstance(record, dict) and "kind" in record]
+
+    def best_look(self) -> dict[str, Any] | None:
+        """The record of the best look at dev so far, by train.metric; the first of equals."""
+        metric = self.config.train.metric
+        sign = 1 if metric == "loss" else -1  # of a loss the smallest is the best
+        looks = [record for record in self.records() if record["kind"] in ("dev", "average")]
+        judged = [look for look in looks if metric in look]
+        return min(judged, key=lambda look: sign * look[metric], default=None)
 
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""
