@@ -84,6 +84,16 @@ def test_what_does_not_go_together(model, told):
         build({"model": model})
 
 
+@pytest.mark.parametrize("path", ["auto", "plain", "packed", "compiled", "captured"])
+def test_an_rnn_is_neither_compiled_nor_captured(path):
+    settings = {"model": {"kind": "rnn"}, "train": {"path": path}}
+    if path in ("auto", "plain", "packed"):
+        assert build(settings).train.path == path
+        return
+    with pytest.raises(UserError, match=rf"train\.path={path} needs model\.kind=transformer: an RNN trains with"):
+        build(settings)
+
+
 @pytest.mark.parametrize(
     ("section", "values"),
     [

@@ -21,7 +21,7 @@ def write_card(run: Run) -> None:
         f"| data | {data}: {m['pairs']:,} pairs, {m['duplicates']:,} repeated, {m['leaks']:,} dev sources in training |",
         f"| tokens | {c.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} target |",
         f"| model | {model}; {m['parameters']:,} parameters |",
-        f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}) |",
+        f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}, chosen by {c.train.metric}) |",
         f"| search | beam {c.search.width}, length penalty {c.search.length_penalty} |\n",
         f'Use it:\n\n```\nregard translate {run.path.name} "a text"\nregard evaluate {run.path.name}\n```\n',
         "It knows what its training data knew and nothing else; `samples.txt` shows answers to unseen sources.",

@@ -192,6 +192,13 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 
+    def __post_init__(self) -> None:
+        # An RNN asks on the CPU how long its sentences are, so no graph can hold its step.
+        if isinstance(self.model, RNNConfig) and self.train.path in ("compiled", "captured"):
+            raise UserError(
+                f"train.path={self.train.path} needs model.kind=transformer: an RNN trains with train.path=auto, plain or packed"
+            )
+
 
 AT_LEAST_ONE = {
     *(f"model.{n}" for n in ("width", "ffn", "heads", "embedding", "encoder_layers", "decoder_layers", "max_positions")),

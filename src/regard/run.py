@@ -28,6 +28,7 @@ from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
 START = "start"  # a folder of a fine-tuned run: the weights it starts from
+ATTEMPTS = 100  # at reading the best checkpoint while a training replaces it again and again
 Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `score` or `position`
 
 
@@ -146,13 +147,20 @@ class Run:
 
     def _repr_html_(self) -> str:
         """For a notebook: what it is, its best on dev, its curve."""
-        model, made = self.config.model, self.path / "curves.png"
+        model = self.config.model
         facts = f"{model.kind}, width {model.width}, on {self.config.data.path}"
-        found = [record for record in self.records() if record["kind"] == "dev"]
-        best = min(found, key=lambda record: record["loss"], default=None)
-        facts += f"; dev loss {best['loss']:.4f} at step {best['step']:,}" if best else "; not judged yet"
-        curve = base64.b64encode(made.read_bytes()).decode() if made.exists() else ""
-        picture = f'<img alt="learning curves" style="max-width: 100%" src="data:image/png;base64,{curve}">' if curve else ""
+        best = self.best_look()
+        if best is None:
+            facts += "; not judged yet"
+        else:
+            metric = self.config.train.metric
+            facts += f"; dev {metric.replace('_', ' ')} {best[metric]:.4f} at step {best['step']:,}"
+
+        picture = ""
+        curves = self.path / "curves.png"
+        if curves.exists():
+            content = base64.b64encode(curves.read_bytes()).decode()
+            picture = f'<img alt="learning curves" style="max-width: 100%" src="data:image/png;base64,{content}">'
         return f"<p><b>{escape(str(self.path))}</b>: {escape(facts)}</p>{picture}"
 
     @classmethod
@@ -213,8 +221,25 @@ class Run:
         return storage.read_directory(path)
 
     def best_checkpoint(self) -> dict[str, bytes]:
-        """The files of the best checkpoint."""
-        return self.checkpoint(self.best)
+        """The files of the best checkpoint.
+
+        A training beside us may delete a checkpoint while we read it, but not before `best` names
+        another. So what cannot be read is damaged only if `best` still names it.
+        """
+        return self._read_best()[1]
+
+    def _read_best(self) -> tuple[str, dict[str, bytes]]:
+        """The name of the best checkpoint, and its files."""
+        name = self.best
+        for _ in range(ATTEMPTS):
+            try:
+                return name, self.checkpoint(name)
+            except UserError:
+                newer = self.best
+                if newer == name:
+                    raise
+                name = newer
+        return name, self.checkpoint(name)
 
     def new_model(self, parts: Parts = None) -> Seq2Seq:
         """A model of this run's config, with fresh weights."""
@@ -223,8 +248,11 @@ class Run:
     def model(self, name: str = "best", parts: Parts = None) -> Seq2Seq:
         """The trained model, ready to decode."""
         model = self.new_model(parts)
-        name = self.best if name == "best" else name
-        set_weights(model, tensors_from_bytes(self.checkpoint(name)["model.safetensors"]), f"{self.path}, {name}")
+        if name == "best":
+            name, files = self._read_best()
+        else:
+            files = self.checkpoint(name)
+        set_weights(model, tensors_from_bytes(files["model.safetensors"]), f"{self.path}, {name}")
         return model.eval()
 
     def keep_start(self, folder: Path) -> None:
@@ -257,6 +285,14 @@ class Run:
             with suppress(ValueError):
                 found.append(json.loads(line))
         return [record for record in found if isinstance(record, dict) and "kind" in record]
+
+    def best_look(self) -> dict[str, Any] | None:
+        """The record of the best look at dev so far, by train.metric; the first of equals."""
+        metric = self.config.train.metric
+        sign = 1 if metric == "loss" else -1  # of a loss the smallest is the best
+        looks = [record for record in self.records() if record["kind"] in ("dev", "average")]
+        judged = [look for look in looks if metric in look]
+        return min(judged, key=lambda look: sign * look[metric], default=None)
 
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""

@@ -387,3 +387,32 @@ def test_training_leaves_torch_as_it_was(train, monkeypatch, fails):
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("metric", ["loss", "accuracy", "exact_match", "bleu"])
+def test_a_run_shows_the_best_by_its_own_metric(train, metric):
+    """In these looks every metric is best at another step."""
+    run = train(train={"metric": metric})
+    looks = [
+        {"loss": 1.0, "accuracy": 0.1, "exact_match": 0.1, "bleu": 10.0},
+        {"loss": 2.0, "accuracy": 0.9, "exact_match": 0.2, "bleu": 20.0},
+        {"loss": 3.0, "accuracy": 0.3, "exact_match": 0.8, "bleu": 30.0},
+        {"loss": 4.0, "accuracy": 0.4, "exact_match": 0.3, "bleu": 70.0},
+    ]
+    (run.path / "log.jsonl").unlink()
+    for step, look in enumerate(looks, 1):
+        run.log("dev", step=step, **look)
+    shown = {
+        "loss": "dev loss 1.0000 at step 1",
+        "accuracy": "dev accuracy 0.9000 at step 2",
+        "exact_match": "dev exact match 0.8000 at step 3",
+        "bleu": "dev bleu 70.0000 at step 4",
+    }
+    assert shown[metric] in run._repr_html_()
+    assert f"chosen by {metric}" in (run.path / "README.md").read_text()
+
+
+def test_a_run_without_a_look_at_dev_says_so(train):
+    run = train()
+    (run.path / "log.jsonl").unlink()
+    assert "not judged yet" in run._repr_html_()

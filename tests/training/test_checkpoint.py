@@ -3,12 +3,15 @@
 import io
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import regard
+from regard import storage
 from regard.errors import UserError
 from regard.reporter import Reporter
 
@@ -144,3 +147,66 @@ def test_two_cannot_train_one_run(run):
 def test_an_existing_run_is_not_overwritten(run):
     with pytest.raises(UserError, match="exists"):
         regard.train("copy", out=run.path, model=MODEL, data=DATA, train=TRAIN)
+
+
+def rotate(run, name, files):
+    """What a training does at each new best: write it, point at it, delete the one before."""
+    old = run.best
+    storage.write_directory(run.path / "checkpoints" / name, files)
+    storage.write_text(run.path / "best", name + "\n")
+    shutil.rmtree(run.path / "checkpoints" / old)
+
+
+@pytest.mark.parametrize("moment", ["before the manifest", "after the manifest"])
+def test_a_checkpoint_deleted_while_it_is_read(run, monkeypatch, moment):
+    files, names = run.checkpoint(run.best), iter(["step-00000100", "step-00000101"])
+    real = storage.read_manifest
+
+    def reading(path):
+        manifest = real(path) if moment == "after the manifest" else None
+        name = next(names, None)
+        if name is not None:
+            rotate(run, name, files)
+        return manifest or real(path)
+
+    monkeypatch.setattr(storage, "read_manifest", reading)
+    assert run.model()
+    assert run.best == "step-00000101"
+
+
+def test_a_reader_beside_a_training(run):
+    """Another process replaces the best checkpoint as fast as it can, while this one loads it again and again."""
+    script = (
+        "import shutil, sys\n"
+        "from pathlib import Path\n"
+        "from regard import storage\n"
+        "run, best = Path(sys.argv[1]), sys.argv[2]\n"
+        "files = storage.read_directory(run / 'checkpoints' / best)\n"
+        "for step in range(1000, 100000):\n"
+        "    name = f'step-{step:08d}'\n"
+        "    storage.write_directory(run / 'checkpoints' / name, files)\n"
+        "    storage.write_text(run / 'best', name)\n"
+        "    shutil.rmtree(run / 'checkpoints' / best)\n"
+        "    best = name\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", script, str(run.path), run.best])
+    try:
+        began = run.best
+        while run.best == began:
+            assert writer.poll() is None
+        for _ in range(200):
+            assert run.model()
+        assert writer.poll() is None
+        assert run.best != began
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def test_a_damaged_best_is_still_told(run):
+    flip(run.path / "checkpoints" / run.best / "model.safetensors")
+    with pytest.raises(storage.Corrupt, match="its sha256 is not the one"):
+        run.model()
+    shutil.rmtree(run.path / "checkpoints" / run.best)
+    with pytest.raises(UserError, match="no checkpoint"):
+        run.model()

@@ -35,7 +35,8 @@ class Listener(Reporter):
 def train(tiny, tmp_path):
     def call(name="run", reporter=None, **changes):
         model = tiny["model"] | {"dropout": 0.2}
-        settings = tiny["train"] | {"steps": 40, "warmup": 5, "save_every": 20, "evaluate_every": 20} | changes
+        settings = tiny["train"] | {"steps": 40, "warmup": 5, "save_every": 20, "evaluate_every": 20}
+        settings |= {"device": "cpu"} | changes
         reporter = reporter or Listener()
         return regard.train("copy", out=tmp_path / name, model=model, data=DATA, train=settings, reporter=reporter)
 

@@ -55,7 +55,10 @@ FOREVER = 10**6
 
 
 def work(job):
-    """fit: runs to fit, one after the other. out: a run to go on with, and perhaps to stop or fail at a step, as rank 1."""
+    """say: texts that rank 0 tells. fit: runs to fit, one after the other.
+
+    out: a run to go on with, and perhaps to stop or fail at a step, as rank 1.
+    """
     rank, last, update = int(os.environ["RANK"]), [0], Trainer.update
 
     def updated(trainer, parts):
@@ -67,6 +70,11 @@ def work(job):
             raise ValueError("rank 1 has had enough")
 
     Trainer.update = updated
+    if "say" in job:
+        with World.join(torch.device("cpu")) as world:
+            heard = [world.tell(text if rank == 0 else "") for text in job["say"]]
+        Path(f"{job['heard']}.{rank}").write_text(json.dumps(heard))
+        return
     if "seen" in job:
         watch(f"{job['seen']}.{rank}", setattr)
     if "fit" in job:
@@ -130,6 +138,14 @@ def prepared(folder, model="transformer", train=(), data=()):
     given = {"model": MODELS[model], "data": DATA | dict(data), "train": TRAIN | dict(train), "search": {"width": 2}}
     with Claim.take(folder) as claim:
         return prepare(claim, given, None, None, planned=False, reporter=Reporter(quiet=True))
+
+
+def test_a_text_of_any_length_is_told(tmp_path):
+    texts = ["", "a", "ü" * 3000, "x" * 4096, "y" * 4097, json.dumps({"path": "/é" * 5000}), "ends in \0"]
+    code, said = ended(worker(say=texts, heard=str(tmp_path / "heard")))
+    assert code == 0, said
+    for rank in range(2):
+        assert json.loads((tmp_path / f"heard.{rank}").read_text()) == texts
 
 
 def resume(out, **train):

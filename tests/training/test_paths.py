@@ -8,6 +8,7 @@ import torch
 
 from regard.config import Config, RNNConfig, TrainConfig, TransformerConfig
 from regard.data.batches import collate
+from regard.errors import UserError
 from regard.models import build_model
 from regard.models.seq2seq import places, summed_loss
 from regard.nn.choose import SHORT
@@ -104,6 +105,34 @@ def test_what_auto_means():
 def test_ahead_gives_every_batch_in_its_place():
     feed = Ahead(lambda step: batch(((step + 1, 2), (1, 1))), "plain", CPU)
     assert [feed(step).source.shape[1] for step in (0, 1, 2, 7, 8)] == [1, 2, 3, 8, 9]
+
+
+def test_an_rnn_is_refused_by_the_compiler_in_words():
+    model = build_model(RNNConfig(width=16, embedding=16), 30, 30)
+    with pytest.raises(UserError, match=r"train\.path=compiled needs a Transformer"):
+        compile_blocks(model)
+    assert not model.compiled
+
+
+@pytest.mark.parametrize("attention", ["before", "after", "none"])
+def test_an_rnn_in_packed_rows(attention):
+    torch.manual_seed(0)
+    model = build_model(RNNConfig(width=16, embedding=16, attention=attention, dropout=0.0), 30, 30).double()
+    b = batch(((9, 7), (3, 8), (7, 2)))
+    plain, packed = (gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True))
+    torch.testing.assert_close(plain[0].loss, packed[0].loss)
+    for name, grad in plain[1].items():
+        torch.testing.assert_close(grad, packed[1][name], msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.gpu
+def test_an_rnn_in_packed_rows_on_a_gpu():
+    cuda, losses = torch.device("cuda"), []
+    for way in ("plain", "packed"):
+        torch.manual_seed(0)
+        model = build_model(RNNConfig(width=16, embedding=16, dropout=0.0), 30, 30).to(cuda)
+        losses.append(model.loss(prepare(batch(), way, cuda)).loss)
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.gpu

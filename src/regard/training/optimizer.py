@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.config import TrainConfig
 from regard.run import spread, whole
 from regard.storage import Corrupt
+from regard.training import fused
 
 FUSED = ("cpu", "cuda")  # devices whose fused optimisers were tried
 
@@ -35,10 +36,10 @@ def make_optimizer(model: nn.Module, c: TrainConfig, *, captured: bool = False) 
 
     kind: type[torch.optim.Adam] = torch.optim.Adam
     if c.optimizer == "adamw":
-        own = has_fused_step(c, device) and not captured
+        own = has_fused_step(c, device) and not captured and fused.has_adamw()
         kind = AdamW if own else torch.optim.AdamW
-    fused = device.type in FUSED
-    return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=fused, capturable=captured)
+    by_kernel = device.type in FUSED
+    return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=by_kernel, capturable=captured)
 
 
 def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
@@ -68,7 +69,8 @@ class AdamW(torch.optim.AdamW):
             averages, squares, steps = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
             settings = {key: group[key] for key in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
             settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "grad_scale": scale, "found_inf": inf}
-            torch._fused_adamw_(group["params"], [p.grad for p in group["params"]], averages, squares, [], steps, **settings)
+            gradients = [p.grad for p in group["params"]]
+            fused.adamw(group["params"], gradients, averages, squares, steps, **settings)
 
 
 class Muon(torch.optim.Optimizer):
@@ -115,8 +117,8 @@ class Muon(torch.optim.Optimizer):
             scale = 0.2 * max(ahead.shape[1] // parts, ahead.shape[2]) ** 0.5
             now = torch.stack(used)  # type: ignore[arg-type]
             now = torch.where(bad, now, now * (1 - rate * decay) - rate * scale * moved)
-            torch._foreach_copy_([self.state[p]["momentum"] for p in used], list(new))
-            torch._foreach_copy_([p.detach() for p in used], list(now))
+            fused.copy([self.state[p]["momentum"] for p in used], list(new))
+            fused.copy([p.detach() for p in used], list(now))
 
 
 def orthogonal(x: Tensor, steps: int = 5) -> Tensor:

@@ -67,12 +67,17 @@ class World:
         self.any(False)
 
     def tell(self, text: str) -> str:
-        """What rank 0 says."""
+        """What rank 0 says, however long it is."""
         if self.size == 1:
             return text
-        room = torch.tensor(list(text.encode().ljust(4096, b"\0")), dtype=torch.uint8)
-        dist.broadcast(room, 0)
-        return bytes(room.tolist()).rstrip(b"\0").decode()
+        content = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        length = torch.tensor(len(content))
+        dist.broadcast(length, 0)
+        if self.rank != 0:
+            content = torch.empty(int(length), dtype=torch.uint8)
+        if length:
+            dist.broadcast(content, 0)
+        return bytes(content.tolist()).decode()
 
     def share(self, batches: Batches) -> Feed:
         """batch(step), of which each process takes every size-th sentence; counts of tokens are those of the whole batch."""

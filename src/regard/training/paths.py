@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.config import Config, TransformerConfig
 from regard.data.batches import Batch, Feed
+from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.models.seq2seq import TENSORS, places
 from regard.models.transformer import TransformerDecoder, TransformerEncoder
@@ -36,12 +37,13 @@ def choose_path(c: Config, device: torch.device, parameters: int, tokens: float 
 
 def compile_blocks(model: Seq2Seq) -> None:
     """One compiled block serves all layers and all lengths; and what stands before the first and after the last."""
-    model.compiled = True
     for side in (model.encoder, model.decoder):
-        assert isinstance(side, TransformerEncoder | TransformerDecoder)
+        if not isinstance(side, TransformerEncoder | TransformerDecoder):
+            raise UserError("train.path=compiled needs a Transformer: use train.path=plain")
         side.enter = torch.compile(side.enter, dynamic=True)
         for part in (*side.blocks, side.norm):
             part.compile(dynamic=True)
+    model.compiled = True
 
 
 def prepare(batch: Batch, path: str, device: torch.device) -> Batch:

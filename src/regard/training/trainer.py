@@ -19,6 +19,7 @@ from regard.nn.devices import float_for_sums, seed_device
 from regard.nn.kernels import at_least_single
 from regard.run import set_weights, whole
 from regard.text.vocabulary import PAD
+from regard.training import fused
 from regard.training.guard import Guard
 from regard.training.optimizer import has_fused_step, make_optimizer
 from regard.training.parallel import World, gathered
@@ -160,19 +161,19 @@ class Trainer:
     def _apply(self, gradients: list[Tensor], norm: Tensor, bad: Tensor) -> None:
         """Clip and step, unless the guard refuses. Fused optimisers do all of it on the device."""
         excess = (norm / self.c.clip).clamp(min=1.0) if self.c.clip else torch.ones_like(norm)
-        fused = has_fused_step(self.c, self.device)
-        if fused:
+        by_kernel = has_fused_step(self.c, self.device)
+        if by_kernel:
             self.optimizer.grad_scale = excess  # type: ignore[attr-defined]
-        if fused and self.device.type == "cuda":
+        if by_kernel and self.device.type == "cuda":
             self.optimizer.found_inf = bad  # type: ignore[attr-defined]
             self.optimizer.step()
         elif not float(bad):
-            if not fused and float(excess) > 1:
-                torch._foreach_div_(gradients, float(excess))
+            if not by_kernel and float(excess) > 1:
+                fused.divide(gradients, float(excess))
             self.optimizer.step()
         if self.ema:
             now = [p.detach() for p in self.model.parameters()]
-            torch._foreach_lerp_(list(self.ema.values()), now, 1 - self.c.ema)
+            fused.move_towards(list(self.ema.values()), now, 1 - self.c.ema)
 
     # many steps
 
