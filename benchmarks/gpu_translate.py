@@ -2,8 +2,9 @@
 
 python benchmarks/gpu_translate.py RUN SENTENCES.txt [--beams 1 5] [--profile]
 
-One JSON line a beam: sentences a second of the command (reading, tokenising, decoding, writing; its start-up, measured on the first
-eight sentences, taken off) and of the engine with the same run, precision and batch, after one pass in which it captures its graphs.
+One JSON line a beam: sentences a second of the command (reading, tokenising, decoding, writing; its start-up, measured on
+eight sentences, taken off) and of the engine with the same run, precision and batch, after one pass in which it captures
+its graphs.
 """
 
 import argparse

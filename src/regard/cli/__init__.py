@@ -87,9 +87,9 @@ def evaluate(
     data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
     split: Annotated[str, typer.Option(help="train, dev, test, or long for some tasks.")] = "test",
     beam: Beam = None,
-    against: Annotated[Path | None, typer.Option(help="A second run to compare with, by paired bootstrap.")] = None,
+    against: Annotated[Path | None, typer.Option(help="A run to compare with by paired bootstrap: RUN minus this one.")] = None,
     as_json: AsJson = False,
-    wait: Annotated[str | None, typer.Option(help="Simultaneous, so many source tokens behind, such as 1,3,5,inf.")] = None,
+    wait: Annotated[str | None, typer.Option(help="Translate simultaneously, this many source tokens behind: 1,3,5,inf.")] = None,
     device: Device = "auto",
 ) -> None:
     """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
@@ -145,12 +145,12 @@ def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> 
 def prune(
     run: RunFolder,
     out: Annotated[Path, typer.Option(help="The new run's folder.")],
-    tolerance: Annotated[float, typer.Option(min=0, help="By which share perplexity on dev may grow.")] = 0.01,
-    points: Annotated[float, typer.Option(min=0, help="By how much BLEU and exact match, 0 to 100, may fall.")] = 0.5,
+    tolerance: Annotated[float, typer.Option(min=0, help="Largest relative increase of perplexity on the dev set.")] = 0.01,
+    points: Annotated[float, typer.Option(min=0, help="Largest drop of BLEU and of exact match, in points of 100.")] = 0.5,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Silence spare heads.  Example: `regard prune runs/demo --out runs/less`"""
+    """Turn off the attention heads that a model can do without.  Example: `regard prune runs/demo --out runs/less`"""
     from regard.pruning import prune as silence
 
     made = silence(run, out, tolerance=tolerance, points=points, device=device).manifest["pruned"]

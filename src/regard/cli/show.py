@@ -63,7 +63,7 @@ def show_attention(
     run: RunFolder,
     text: Text,
     out: Annotated[
-        Path, typer.Option(help="A picture (.png, .svg, .pdf), or a page of everything with evidence (.html; slower).")
+        Path, typer.Option(help="A picture (.png, .svg, .pdf), or a page with all layers, heads and evidence (.html; slower).")
     ] = Path("attention.png"),
     heads: Annotated[bool, typer.Option("--heads", help="A grid of all layers and heads, not the last layer's mean.")] = False,
     layer: Layer = None,

@@ -31,7 +31,7 @@ def translate(
     input: Annotated[Path | None, typer.Option(help="A file, one text a line.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the answers here, not to standard output.")] = None,
     beam: Beam = None,
-    nbest: Annotated[int, typer.Option(min=1, help="Answers per text, after the number that ranks them.")] = 1,
+    nbest: Annotated[int, typer.Option(min=1, help="Answers per text; above 1, each after the number that ranks it.")] = 1,
     sample: Annotated[bool, typer.Option("--sample", help="Draw the answer at random.")] = False,
     temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")] = 0,
