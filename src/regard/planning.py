@@ -2,14 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from regard.config import Settings, build, merge
-from regard.data.pairs import Pair
-from regard.data.splits import Splits
+from regard.data.splits import Splits, Stream
 from regard.data.tasks import TASKS
 
 SAMPLE = 50_000
@@ -63,15 +61,18 @@ class Survey:
     target: Side
 
 
-def survey(pairs: Iterable[Pair]) -> Survey:
-    """One pass: the first SAMPLE pairs are measured, all are counted."""
-    source, target, stream, count = Side(), Side(), iter(pairs), 0
-    for pair in islice(stream, SAMPLE):
-        count += 1
+def survey(pairs: Stream) -> Survey:
+    """The first SAMPLE pairs are measured, all are counted."""
+    source = Side()
+    target = Side()
+    measured = 0
+    for pair in islice(pairs, SAMPLE):
+        measured += 1
         source.add(pair.source)
         for text in pair.targets:
             target.add(text)
-    return Survey(count + sum(1 for _ in stream), source, target)
+    total = measured if measured < SAMPLE else pairs.count()
+    return Survey(total, source, target)
 
 
 def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:

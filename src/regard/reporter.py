@@ -4,7 +4,7 @@ drawn again in its place in a notebook, nothing if asked."""
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from html import escape
 from typing import Any, TextIO
 
@@ -28,6 +28,25 @@ class Reporter:
 
     def warn(self, text: str) -> None:
         self.console.print(f"warning: {text}", markup=False, style="yellow")
+
+    @contextmanager
+    def progress(self, note: str, *, after: float = 3.0) -> Iterator[Callable[[float], None]]:
+        """A function to call with the share that is done. What takes less than `after` seconds shows nothing."""
+        began = time.monotonic()
+        shown: Callable[[int, str], None] | None = None
+        last = -1
+        with ExitStack() as stack:
+
+            def tell(share: float) -> None:
+                nonlocal shown, last
+                percent = min(100, int(100 * share))
+                if shown is None and time.monotonic() - began >= after:
+                    shown = stack.enter_context(self.bar(100, percent))
+                if shown is not None and percent != last:
+                    shown(percent, note)
+                    last = percent
+
+            yield tell
 
     @contextmanager
     def bar(self, total: int, start: int = 0, picture: Callable[[], str] = str) -> Iterator[Callable[[int, str], None]]:

@@ -309,7 +309,7 @@ def test_a_folder_with_a_test_file_only(tmp_path: Path) -> None:
         open_split(str(tmp_path), "dev")
     (tmp_path / "test.tsv").write_text("a b\n")
     with pytest.raises(UserError, match=r"no usable pair for test .*one column"):
-        open_split(str(tmp_path), "test")
+        list(open_split(str(tmp_path), "test"))
 
 
 def test_evaluate_tells_what_stands_in_training(run, tmp_path: Path, command) -> None:

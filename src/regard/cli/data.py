@@ -1,6 +1,8 @@
 """`regard data`: list, make and inspect data."""
 
 import os
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -51,12 +53,13 @@ def data_generate(
 @data.command("inspect")
 def data_inspect(data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None) -> None:
     """What is in some data, what would be skipped, and what `train` would choose.  Example: `regard data inspect pairs.tsv`"""
+    from regard.data.kept import Kept
     from regard.data.splits import leaks
     from regard.planning import choose, survey
     from regard.preparing import open_splits
 
     given = merge({"data": {"path": data}}, parse_overrides(settings or []))
-    splits = open_splits(build(given).data)
+    splits = open_splits(build(given).data, keep=partial(Kept, folder=Path(tempfile.gettempdir())))  # it is read several times
     rows = []
     for name in ("train", "dev", "test", "long"):
         stream = getattr(splits, name)

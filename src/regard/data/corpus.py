@@ -3,9 +3,9 @@
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from regard.data.pairs import Pair, Skipped
 from regard.errors import UserError
+from regard.text.encoder import encoder_for
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
 FORMAT = 1
-_CHUNK = 2_000  # pairs encoded at a time: enough for the tokenizers library to use its threads
+_CHUNK = 2_000  # pairs encoded at a time
 _BLOCK = 64
 
-Ids = npt.NDArray[np.integer[Any]]
+Ids = npt.NDArray[Any]
 
 
 class Corpus:
@@ -81,33 +82,45 @@ def digest_of(path: Path, dtype: str) -> str:
 
 
 def encode(
-    pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, path: str | Path, *, max_length: int, skipped: Skipped
+    pairs: Iterable[Pair],
+    source: Tokenizer,
+    target: Tokenizer,
+    path: str | Path,
+    *,
+    max_length: int,
+    skipped: Skipped,
+    watch: Callable[[list[Pair]], None] | None = None,
 ) -> Corpus:
     """Write pairs as ids into the folder `path`, a row for each target, and open it.
 
     No side, its <eos> included, is longer than max_length: a pair that would be is skipped and counted, never cut.
+    `watch` is shown every pair that goes by, some thousand at a time.
     """
-    path, count = Path(path), 0
-    examples = ((pair, text) for pair in pairs for text in pair.targets)
+    path = Path(path)
     dtype = "<u2" if max(source.size, target.size) <= 2**16 else "<i4"
+    encode_source = encoder_for(source)
+    encode_target = encode_source if target is source else encoder_for(target)
     aside = path.with_name(f"{path.name}.tmp{os.getpid()}")
     aside.mkdir(parents=True, exist_ok=True)
     try:
+        count = 0
+        stream = iter(pairs)
         with (aside / "ids.bin").open("wb") as ids, (aside / "lengths.bin").open("wb") as lengths:
-            while chunk := list(islice(examples, _CHUNK)):
-                sources = source.encode_batch([pair.source for pair, _ in chunk])
-                targets = target.encode_batch([text for _, text in chunk])
-                rows = []
-                for (pair, _), row, answer in zip(chunk, sources, targets):
-                    if max(len(row), len(answer)) < max_length:
-                        rows.append(([*row, EOS], [BOS, *answer, EOS]))
-                    else:
-                        skipped.add(path.name, pair.line, f"more than {max_length} tokens")
-                flat = np.fromiter(chain.from_iterable(chain.from_iterable(rows)), dtype)
-                sizes = np.array([(len(row), len(answer) - 1) for row, answer in rows], "<i4")
-                ids.write(flat.tobytes())
-                lengths.write(sizes.tobytes())
-                count += len(rows)
+            while chunk := list(islice(stream, _CHUNK)):
+                examples = [(pair.line, pair.source, text) for pair in chunk for text in pair.targets]
+                sources = encode_source([text for _, text, _ in examples])
+                targets = encode_target([text for _, _, text in examples])
+                fits = np.maximum(sources[1], targets[1]) < max_length
+                for i in np.flatnonzero(~fits).tolist():
+                    skipped.add(path.name, examples[i][0], f"more than {max_length} tokens")
+
+                rows, sizes = _rows(*_only(fits, *sources), *_only(fits, *targets))
+                ids.write(rows.astype(dtype).tobytes())
+                lengths.write(sizes.astype("<i4").tobytes())
+                count += len(sizes)
+                if watch is not None:
+                    watch(chunk)
+
         if not count:
             raise UserError(f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the longest length")
         about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest_of(aside, dtype)}
@@ -117,3 +130,30 @@ def encode(
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return Corpus.open(path)
+
+
+def _only(wanted: Ids, ids: Ids, lengths: Ids) -> tuple[Ids, Ids]:
+    """The ids and lengths of the wanted texts."""
+    if wanted.all():
+        return ids, lengths
+    return ids[np.repeat(wanted, lengths)], lengths[wanted]
+
+
+def _rows(sources: Ids, source_lengths: Ids, targets: Ids, target_lengths: Ids) -> tuple[Ids, Ids]:
+    """source <eos> <bos> target <eos> for each pair, in one array; and the two lengths that a corpus keeps of each."""
+    sizes = np.stack([source_lengths + 1, target_lengths + 1], 1)  # (pairs, 2): with <eos>, without <bos>
+    ends = np.cumsum(sizes.sum(1) + 1)
+    rows = np.full(int(ends[-1]) if len(ends) else 0, EOS, np.int32)
+
+    first_target = ends - target_lengths - 1
+    rows[first_target - 1] = BOS
+    rows[_places(first_target, target_lengths)] = targets
+    first_source = first_target - 2 - source_lengths
+    rows[_places(first_source, source_lengths)] = sources
+    return rows, sizes
+
+
+def _places(firsts: Ids, lengths: Ids) -> Ids:
+    """firsts[0], firsts[0] + 1 … lengths[0] of them, then from firsts[1] on, and so forth."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(firsts - before, lengths) + np.arange(int(lengths.sum()))

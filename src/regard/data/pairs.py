@@ -1,8 +1,12 @@
 """A pair of texts, the record of the lines that gave none, and the hash that deals pairs out to splits."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 
 class Pair(NamedTuple):
@@ -42,6 +46,13 @@ class Skipped:
             s, numbers = "s" if count > 1 else "", [*map(str, self.first[file, reason]), *(["…"] if count > 10 else [])]
             said.append(f"{file}: skipped {count:,} line{s}: {reason} (line{s} {', '.join(numbers)})")
         return said
+
+
+def stable_hashes(texts: Iterable[str], seed: int = 0) -> npt.NDArray[np.uint64]:
+    """stable_hash of many texts."""
+    salt = seed.to_bytes(8, "little", signed=True)
+    digests = [blake2b(text.encode(), digest_size=8, salt=salt).digest() for text in texts]
+    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
 
 def stable_hash(text: str, seed: int = 0) -> int:

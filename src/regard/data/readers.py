@@ -7,9 +7,10 @@ import gzip
 import json
 import os
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,17 +20,32 @@ from regard.text.vocabulary import normalise
 
 MAX_CHARACTERS = 10_000
 _MAX_LINE = 1_000_000  # bytes
+_BLOCK = 1 << 20
 _BINARY = (*b"\xff\xfe \xfe\xff \x89PNG \xff\xd8 GIF8 %PDF \x7fELF PK\x03\x04 \xfd7zXZ BZh \x1f\x8b".split(),)
 _JSON = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet", ".pq")
 SUFFIXES = (".tsv", ".txt", *_JSON, *_PARQUET)
 
 
+class Position:
+    """How far the file that is being read has been read, for a progress bar. Not known for Parquet."""
+
+    def __init__(self) -> None:
+        self.file: BinaryIO | None = None  # as it lies on disk: not yet unpacked
+
+    def share(self) -> float | None:
+        if self.file is None or self.file.closed:
+            return None
+        return self.file.tell() / max(1, os.fstat(self.file.fileno()).st_size)
+
+
 class _Skip(Exception):
     """Why a line gives no pair."""
 
 
-def read(path: Path, *, source: str | None = None, target: str | None = None, skipped: Skipped) -> Iterator[Pair]:
+def read(
+    path: Path, *, source: str | None = None, target: str | None = None, skipped: Skipped, position: Position | None = None
+) -> Iterator[Pair]:
     """The pairs of a file, in order, in constant memory; NFC, without outer white space, otherwise as they stand.
 
     `source` and `target` name the keys of JSON lines, the columns of Parquet, or the endings of two aligned files, for
@@ -38,10 +54,11 @@ def read(path: Path, *, source: str | None = None, target: str | None = None, sk
     if source and target and (both := aligned(path, source, target)):
         _check(both[0])
         _check(both[1])
-        counts = [sum(1 for _ in _lines(one)) for one in both]
+        counts = [_count_lines(file, file.stat().st_size, file.stat().st_mtime_ns) for file in both]
         if counts[0] != counts[1]:  # asked before the first pair, since every pair after the missing line would be wrong
             raise UserError(f"{both[0]} has {counts[0]:,} lines and {both[1]} has {counts[1]:,}; aligned files need as many")
-        return _pairs(f"{both[0].name} + {both[1].name}", zip(*map(_lines, both)), lambda lines: [*map(_text, lines)], skipped)
+        rows = zip(_lines(both[0], position), _lines(both[1]))
+        return _pairs(f"{both[0].name} + {both[1].name}", rows, lambda lines: [*map(_text, lines)], skipped)
     block, ending = _check(path), Path(plain_name(path)).suffix.lower()
     if ending == ".tsv" and (source or target):
         raise UserError(f"{path}: the columns of a TSV have no names, so leave out data.source and data.target")
@@ -49,11 +66,11 @@ def read(path: Path, *, source: str | None = None, target: str | None = None, sk
     if ending in _PARQUET or block.startswith(b"PAR1"):
         return _pairs(path.name, _parquet(path, source, target), partial(_from_item, source=source, target=target), skipped)
     if ending not in _JSON:
-        return _pairs(path.name, _lines(path), _from_tsv, skipped)
+        return _pairs(path.name, _lines(path, position), _from_tsv, skipped)
     with suppress(ValueError, RecursionError):  # keys that the first line lacks are the caller's mistake, not the line's
         if isinstance(first := json.loads(block.split(b"\n")[0]), dict):
             _need(f"{path} line 1", first, source, target)
-    return _pairs(path.name, _lines(path), partial(_from_json, source=source, target=target), skipped)
+    return _pairs(path.name, _lines(path, position), partial(_from_json, source=source, target=target), skipped)
 
 
 def plain_name(path: Path) -> str:
@@ -78,10 +95,11 @@ def _pairs(name: str, rows: Iterable[Any], parse: Callable[[Any], list[str]], sk
     for line, row in enumerate(rows, 1):
         try:
             source, *targets = [normalise(text.strip(" \t\r\n")) for text in parse(row)]
-            targets = [target for target in targets if target]
+            if not all(targets):
+                targets = [target for target in targets if target]
             if not source or not targets:
                 raise _Skip("empty target" if source else "empty source" if targets else "empty line")
-            if max(map(len, (source, *targets))) > MAX_CHARACTERS:
+            if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
                 raise _Skip("too long")
             yield Pair(source, tuple(targets), line)
         except _Skip as why:
@@ -93,7 +111,7 @@ def _pairs(name: str, rows: Iterable[Any], parse: Callable[[Any], list[str]], sk
 def _text(line: bytes) -> str:
     if len(line) >= _MAX_LINE:
         raise _Skip("too long")
-    return line.decode("utf-8-sig")
+    return line.removeprefix(BOM_UTF8).decode()
 
 
 def _from_tsv(line: bytes) -> list[str]:
@@ -143,9 +161,9 @@ def _need(where: str, names: Iterable[str], source: str, target: str) -> None:
         raise UserError(f"{where}: no {source!r} and {target!r}; it has {there} (set data.source and data.target)")
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Path, position: Position | None = None) -> Iterator[bytes]:
     """Lines without their end; only "\\n" ends one. Of a line longer than any should be, the beginning."""
-    with _opened(path) as file:
+    with _opened(path, position) as file:
         while line := file.readline(_MAX_LINE):
             rest = line
             while rest and not rest.endswith(b"\n"):
@@ -153,13 +171,27 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield line.rstrip(b"\n")
 
 
+@lru_cache(64)
+def _count_lines(path: Path, size: int, changed: int) -> int:
+    """How many lines a file has, counted once for as long as its size and its time of change stay."""
+    lines = 0
+    block = b""
+    with _opened(path) as file:
+        while more := file.read(_BLOCK):
+            lines += more.count(b"\n")
+            block = more
+    return lines + (block != b"" and not block.endswith(b"\n"))
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path, position: Position | None = None) -> Iterator[BinaryIO]:
     """The file's bytes, unpacked if it is gzip, whatever its name."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
+            if position is not None:
+                position.file = raw
             yield gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[misc]  # reads like a BinaryIO
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read, or damaged gzip ({error})") from error

@@ -3,20 +3,21 @@
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
+from itertools import compress, islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
 
 from regard.data.drawn import Drawn
-from regard.data.pairs import Pair, Skipped, stable_hash
-from regard.data.readers import SUFFIXES, aligned, plain_name, read
+from regard.data.kept import Kept
+from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
+from regard.data.readers import SUFFIXES, Position, aligned, plain_name, read
 from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
@@ -25,7 +26,14 @@ from regard.text.vocabulary import normalise
 Items = Iterable[tuple[str, str | Sequence[str]]]
 Codes = npt.NDArray[np.uint8]
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)
+_CHUNK = 1_000
 _NAMES = {"train": ("train*",), "dev": ("dev*", "val*"), "test": ("test*",)}  # the files of a folder
+
+
+class Keep(Protocol):
+    """Makes a Kept of a way to read pairs."""
+
+    def __call__(self, read: Callable[[], Iterable[Pair]], *, share: Callable[[int], float | None]) -> Kept: ...
 
 
 @dataclass(frozen=True)
@@ -39,12 +47,48 @@ class Stream:
     def __iter__(self) -> Iterator[Pair]:
         if self.codes is None:
             yield from self.read()
-            return
-        for pair, code in zip_longest(self.read(), self.codes.data):
+        elif isinstance(self.read, Kept) and self.read.complete:
+            yield from self.read.select(self.codes == self.code)
+        else:
+            yield from self._matched(self.codes)
+
+    def _matched(self, codes: Codes) -> Iterator[Pair]:
+        for pair, code in zip_longest(self.read(), codes.data):
             if pair is None or code is None:
                 raise UserError("the data changed between two readings: begin again, and leave the files alone meanwhile")
             if code == self.code:
                 yield pair
+
+    def count(self) -> int:
+        """How many pairs there are; without reading them, where that is known."""
+        if self.codes is not None:
+            return int(np.count_nonzero(self.codes == self.code))
+        if isinstance(self.read, Kept):
+            self.read.fill()
+            return len(self.read)
+        return sum(1 for _ in self)
+
+    def sample(self, count: int, seed: int) -> Iterable[Pair]:
+        """At most `count` pairs, drawn evenly over the stream, in their order. The same for the same seed."""
+        total = self.count()
+        if total <= count:
+            return self
+        chosen = np.zeros(total, np.bool_)
+        chosen[_evenly(total, count, seed)] = True
+        if not isinstance(self.read, Kept):
+            return compress(self, chosen.tolist())
+        if self.codes is not None:
+            ours = self.codes == self.code
+            ours[ours] = chosen
+            chosen = ours
+        return self.read.select(chosen)
+
+
+def _evenly(total: int, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """`count` of `total` places: one, by lot, from each of as many equal stretches."""
+    edges = np.arange(count + 1) * total // count
+    lots = np.random.default_rng(seed).random(count)
+    return edges[:-1] + (lots * np.diff(edges)).astype(np.int64)
 
 
 @dataclass
@@ -96,30 +140,49 @@ def named_data(spec: str | Path) -> str:
 
 
 def open_data(
-    spec: str, *, source: str | None = None, target: str | None = None, options: Options | None = None, **deal: Any
+    spec: str,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    options: Options | None = None,
+    keep: Keep | None = None,
+    **deal: Any,
 ) -> Splits:
-    """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA. For `deal` see Deal."""
+    """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA. For `deal` see Deal.
+
+    With `keep` everything is read once, and later from a copy that is cleaned already: for who reads it several times.
+    """
     skipped = Skipped()
     notes: list[str] = []
     drawn = None
+    streams: dict[str, Stream] = {}
 
     if spec in TASKS:
-        streams, drawn = _generated(TASKS[spec], dict(options or {}), Deal(**deal))
+        streams, drawn = _generated(TASKS[spec], dict(options or {}), Deal(**deal), keep)
         if os.path.exists(spec):
             notes.append(f"{spec} is the task of that name; write ./{spec} for what lies in this folder")
     elif options:
         raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
     else:
-        streams = {
-            part: Stream(partial(read, file, source=source, target=target, skipped=skipped))
-            for part, file in _files(spec, source, target, notes).items()
-        }
+        for part, file in _files(spec, source, target, notes).items():
+            position = Position()
+            reading = partial(read, file, source=source, target=target, skipped=skipped, position=position)
+            some = partial(_some, spec, part, reading, skipped)
+            share = partial(_share_of_file, position)
+            streams[part] = Stream(keep(some, share=share) if keep is not None else some)
+            if keep is None or part == "test":  # what cannot be read is told at once; what is kept is read to its end soon
+                next(some())
 
-    for part, stream in streams.items():
-        if drawn is None or part == "train":  # what is held out asks for all that training draws
-            _look(spec, part, stream, skipped)
     splits = Splits(spec, streams["train"], streams.get("dev"), streams.get("test"), streams.get("long"), skipped, notes, drawn)
     return splits if spec in TASKS else _dealt(splits, Deal(**deal))
+
+
+def _share_of_file(position: Position, pairs: int) -> float | None:
+    return position.share()
+
+
+def _share_of(total: int, pairs: int) -> float:
+    return pairs / total
 
 
 def open_split(
@@ -137,27 +200,33 @@ def open_split(
     file = files.get(split) or files.get("train")
     if file is None:
         raise UserError(f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split it off")
-    names = {} if plain_name(file).endswith(".tsv") else {"source": source, "target": target}
+    names: dict[str, Any] = {} if plain_name(file).endswith(".tsv") else {"source": source, "target": target}
 
     if split in ("dev", "test") and split in files:
         skipped = Skipped()
-        stream = Stream(partial(read, file, **names, skipped=skipped))
-        _look(spec, split, stream, skipped)
-        return stream
+        reading = partial(read, file, **names, skipped=skipped)
+        return Stream(partial(_some, spec, split, reading, skipped))
     return open_data(spec, **names, options=options, **deal).split(split)
 
 
-def _look(spec: str, part: str, stream: "Stream", skipped: Skipped) -> None:
-    """Refuse a stream without a pair."""
-    if next(iter(stream), None) is None:
+def _some(spec: str, part: str, reading: Callable[[], Iterable[Pair]], skipped: Skipped) -> Iterator[Pair]:
+    """The pairs; that there is none is an error."""
+    pair = None
+    for pair in reading():
+        yield pair
+    if pair is None:
         why = "; ".join(skipped.lines())
         raise UserError(f"{spec}: no usable pair for {part} (a line is source TAB target): {why}")
 
 
-def from_iterable(data: Items, **deal: Any) -> Splits:
-    """Splits of any (source, target or targets); an iterator, which can be read but once, is kept in memory."""
-    again: Items = list(data) if iter(data) is data else data
-    return _dealt(Splits("pairs", Stream(partial(_numbered, lambda: again))), Deal(**deal))
+def from_iterable(data: Items, *, keep: Keep | None = None, **deal: Any) -> Splits:
+    """Splits of any (source, target or targets); an iterator, which can be read but once, is kept: in memory, or by `keep`."""
+    once = iter(data) is data
+    again: Items = list(data) if once and keep is None else data
+    reading = partial(_numbered, lambda: again)
+    total = len(again) if isinstance(again, Sized) else None
+    share = partial(_share_of, total) if total else lambda pairs: None
+    return _dealt(Splits("pairs", Stream(keep(reading, share=share) if keep is not None else reading)), Deal(**deal))
 
 
 def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
@@ -170,7 +239,9 @@ def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
         yield Pair(first, (second, *more), line)
 
 
-def _generated(task: Task, options: dict[str, str | int], deal: Deal) -> tuple[dict[str, Stream], Drawn | None]:
+def _generated(
+    task: Task, options: dict[str, str | int], deal: Deal, keep: Keep | None
+) -> tuple[dict[str, Stream], Drawn | None]:
     """A task's streams, and what keeps dev and test from repeating training where independent draws would.
 
     Dev and test may share a formula with each other: neither is learned from.
@@ -183,17 +254,22 @@ def _generated(task: Task, options: dict[str, str | int], deal: Deal) -> tuple[d
         raise UserError(f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: nothing to train on")
     counts["long"] = counts["test"]
 
+    def stream(part: str, items: Callable[[], Items]) -> Stream:
+        reading = partial(_numbered, items)
+        share = partial(_share_of, counts[part])
+        return Stream(keep(reading, share=share) if keep is not None else reading)
+
     drawing = partial(task.pairs, seed=deal.seed, options=options)
-    streams = {
-        part: Stream(partial(_numbered, partial(drawing, counts[part], split=part))) for part in task.splits if counts[part]
-    }
+    parts = [part for part in task.splits if counts[part]]
+    streams = {part: stream(part, partial(drawing, counts[part], split=part)) for part in parts}
+    for part in parts:
+        next(drawing(1, split=part), None)  # wrong options are told at once
     if overlap or task.space is None:
         return streams, None
 
     drawn = Drawn(task.name, streams["train"], task.space(**task.chosen(options)))
     for part in streams.keys() - {"train"}:
-        held_out = partial(_held_out, drawn, drawing, counts[part], part)
-        streams[part] = Stream(partial(_numbered, held_out))
+        streams[part] = stream(part, partial(_held_out, drawn, drawing, counts[part], part))
     return streams, drawn
 
 
@@ -279,7 +355,19 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
 
 def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint32]:
     """A random number for each pair, equal for pairs that must stay together (and by chance for a few that need not)."""
-    sources, parent = array("Q"), dict[int, int]()  # trees of hashed texts: one tree for all that must stay together
+    if group == "pair":
+        return _connected(pairs, seed)
+    keys = array("I")
+    stream = iter(pairs)
+    while chunk := [pair.source for pair in islice(stream, _CHUNK)]:
+        keys.frombytes((stable_hashes(chunk, seed) >> np.uint64(32)).astype(np.uint32).tobytes())
+    return np.frombuffer(keys, np.uint32)
+
+
+def _connected(pairs: Iterable[Pair], seed: int) -> npt.NDArray[np.uint32]:
+    """The same, for pairs that share a source or a target, or a third pair with both."""
+    sources = array("Q")
+    parent: dict[int, int] = {}  # trees of hashed texts: one tree for all that must stay together
 
     def root(text: int) -> int:
         while (above := parent.get(text, text)) != text:
@@ -288,7 +376,7 @@ def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint
 
     for pair in pairs:
         sources.append(stable_hash(pair.source, seed))
-        for target in pair.targets if group == "pair" else ():
+        for target in pair.targets:
             parent[root(stable_hash(target, seed + 1))] = root(sources[-1])
     return np.fromiter((root(text) >> 32 for text in sources), np.uint32, len(sources))
 
@@ -313,10 +401,8 @@ def _thin(codes: Codes, limit: int, seed: int) -> None:
     """Keep `limit` training pairs: one, by lot, from each of as many equal stretches of the file."""
     places = np.flatnonzero(codes == _TRAIN)
     if limit < len(places):
-        edges = np.arange(limit + 1) * len(places) // limit
-        lots = np.random.default_rng(seed).random(limit)
         codes[places] = _UNUSED
-        codes[places[edges[:-1] + (lots * np.diff(edges)).astype(np.int64)]] = _TRAIN
+        codes[places[_evenly(len(places), limit, seed)]] = _TRAIN
 
 
 def grouped(pairs: Iterable[Pair]) -> list[Pair]:
@@ -353,19 +439,57 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().translate(_LETTERS).split()) if _LETTER.search(text) else ""
 
 
+class Overlap:
+    """Counts what dev and test share with the training pairs it is shown, and what those repeat: 8 bytes a training pair."""
+
+    def __init__(self, dev: Iterable[Pair], test: Iterable[Pair]) -> None:
+        self._dev = {pair.source for pair in dev}
+        self._test = {pair.source for pair in test}
+        self._held = self._dev | self._test
+        self._plain = {*map(_plain, self._held)} - {""}
+        self._first_words = {text.split(" ", 1)[0] for text in self._plain}
+        self._last_words = {text.rsplit(" ", 1)[-1] for text in self._plain}
+        self._exact: set[str] = set()
+        self._near: set[str] = set()
+        self._pairs = array("q")
+
+    def add(self, pairs: Iterable[Pair]) -> None:
+        """Some training pairs."""
+        held = self._held
+        for source, targets, _ in pairs:
+            if source in held:
+                self._exact.add(source)
+            if self._may_be_near(source):
+                plain = _plain(source)
+                if plain in self._plain:
+                    self._near.add(plain)
+            for target in targets:
+                self._pairs.append(hash((source, target)))
+
+    def _may_be_near(self, text: str) -> bool:
+        """Whether its first and last words are those of a held-out text, or are punctuation: quicker than _plain."""
+        if not self._plain or not text:
+            return False
+        first = text.split(None, 1)[:1]
+        if not first:
+            return False
+        word = first[0].casefold().translate(_LETTERS)
+        if word and word not in self._first_words:
+            return False
+        word = text.rsplit(None, 1)[-1].casefold().translate(_LETTERS)
+        return not word or word in self._last_words
+
+    def leaks(self) -> Leaks:
+        hashes = np.asarray(self._pairs)
+        hashes.sort()
+        repeated = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+        near_dev = sum(_plain(source) in self._near for source in self._dev - self._exact)
+        near_test = sum(_plain(source) in self._near for source in self._test - self._exact)
+        return Leaks(repeated, len(self._dev & self._exact), len(self._test & self._exact), near_dev, near_test)
+
+
 def leaks(splits: Splits) -> Leaks:
     """Count what dev and test share with training, and what training repeats: 8 bytes a training pair."""
-    dev, test = ({pair.source for pair in stream or ()} for stream in (splits.dev, splits.test))
-    held, exact, near, pairs = dev | test, set[str](), set[str](), array("q")
-    plain = {*map(_plain, held)} - {""}
-    for pair in splits.train:
-        if pair.source in held:
-            exact.add(pair.source)
-        if plain and (found := _plain(pair.source)) in plain:
-            near.add(found)
-        pairs.extend(hash((pair.source, target)) for target in pair.targets)
-    hashes = np.asarray(pairs)
-    hashes.sort()
-    repeated = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
-    alike = [sum(_plain(source) in near for source in side - exact) for side in (dev, test)]
-    return Leaks(repeated, len(dev & exact), len(test & exact), *alike)
+    overlap = Overlap(splits.dev or (), splits.test or ())
+    overlap.add(splits.train)
+    return overlap.leaks()

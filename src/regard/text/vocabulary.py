@@ -20,4 +20,8 @@ def normalise(text: str) -> str:
     """The text as every tokenizer sees it: NFC, and lone surrogates (not text, but Python lets them be) as U+FFFD."""
     if text.isascii():
         return text
-    return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
+    try:
+        text.encode()  # quicker than to look for a surrogate
+    except UnicodeEncodeError:
+        text = _SURROGATE.sub("\ufffd", text)
+    return unicodedata.normalize("NFC", text)

@@ -1,0 +1,141 @@
+"""Pairs that are read once from wherever they come and then, as often as need be, from one temporary file."""
+
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.data.pairs import Pair
+from regard.errors import UserError
+
+Mask = npt.NDArray[np.bool_]
+_CHUNK = 1_000  # pairs
+
+
+class _Chunk(NamedTuple):
+    """Where some pairs lie in the file."""
+
+    start: int  # byte
+    size: int  # bytes
+    rows: int
+    escaped: bool
+
+
+class Kept:
+    """Pairs that are kept while they are read for the first time; later readings come from the file.
+
+    Call it to read. A reading that is left before its end keeps nothing. The file has a line for each pair: its number, its
+    source and its targets with tabs between them, as they come out of a reader: cleaned and normalised. Nobody else sees
+    the file, and the system removes it when the process ends, however it ends. Memory: one record for a thousand pairs.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Iterable[Pair]],
+        folder: Path,
+        *,
+        share: Callable[[int], float | None] = lambda pairs: None,
+        tell: Callable[[float], None] = lambda share: None,
+    ) -> None:
+        self._read: Callable[[], Iterable[Pair]] | None = read
+        self._folder = folder
+        self._share = share  # of all that is to be read, when so many pairs have been
+        self._tell = tell
+        self._file: Any = None
+        self._chunks: list[_Chunk] = []
+
+    @property
+    def complete(self) -> bool:
+        return self._read is None
+
+    def __len__(self) -> int:
+        if not self.complete:
+            raise ValueError("not known before the pairs have been read to their end")
+        return sum(chunk.rows for chunk in self._chunks)
+
+    def __call__(self) -> Iterator[Pair]:
+        return self._first(self._read) if self._read is not None else self.select(None)
+
+    def fill(self) -> None:
+        """Read to the end, unless that has been done."""
+        if not self.complete:
+            for _ in self():
+                pass
+
+    def select(self, wanted: Mask | None) -> Iterator[Pair]:
+        """The pairs at the places where `wanted` is True; None: all."""
+        first = 0
+        for chunk in self._chunks:
+            here = None if wanted is None else wanted[first : first + chunk.rows]
+            first += chunk.rows
+            if here is None:
+                yield from map(_pair if not chunk.escaped else _escaped_pair, self._rows(chunk))
+            elif here.any():
+                rows = self._rows(chunk)
+                parse = _pair if not chunk.escaped else _escaped_pair
+                yield from (parse(rows[i]) for i in np.flatnonzero(here).tolist())
+
+    def _first(self, read: Callable[[], Iterable[Pair]]) -> Iterator[Pair]:
+        """Hand on what is read, and keep it."""
+        self._chunks = []
+        count = 0
+        stream = iter(read())
+        while pairs := list(islice(stream, _CHUNK)):
+            try:
+                self._append(pairs)
+            except OSError as error:
+                reason = error.strerror or error
+                raise UserError(f"{self._folder}: no room for a copy of the text while it is prepared ({reason})") from error
+            count += len(pairs)
+            share = self._share(count)
+            if share is not None:
+                self._tell(share)
+            yield from pairs
+        self._read = None
+
+    def _append(self, pairs: list[Pair]) -> None:
+        fields = [(str(pair.line), pair.source, *pair.targets) for pair in pairs]
+        text = "\n".join(map("\t".join, fields))
+        tabs = sum(len(pair.targets) for pair in pairs) + len(pairs)
+        escaped = "\\" in text or text.count("\n") != len(pairs) - 1 or text.count("\t") != tabs
+        if escaped:
+            text = "\n".join("\t".join(map(_escape, row)) for row in fields)
+
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
+            weakref.finalize(self, self._file.close)
+        content = text.encode()
+        start = self._chunks[-1].start + self._chunks[-1].size if self._chunks else 0
+        self._file.seek(start)
+        self._file.write(content)
+        self._chunks.append(_Chunk(start, len(content), len(pairs), escaped))
+
+    def _rows(self, chunk: _Chunk) -> list[str]:
+        self._file.seek(chunk.start)
+        return self._file.read(chunk.size).decode().split("\n")
+
+
+def _pair(row: str) -> Pair:
+    line, source, *targets = row.split("\t")
+    return Pair(source, tuple(targets), int(line))
+
+
+def _escaped_pair(row: str) -> Pair:
+    line, source, *targets = map(_unescape, row.split("\t"))
+    return Pair(source, tuple(targets), int(line))
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    parts = text.split("\\\\")  # what lies between two escaped backslashes
+    return "\\".join(part.replace("\\t", "\t").replace("\\n", "\n") for part in parts)

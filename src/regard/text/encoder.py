@@ -1,0 +1,148 @@
+"""Many texts to one array of ids, fast: what encoding a corpus needs. `Tokenizer.encode` is the reference for each text."""
+
+import re
+from array import array
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.text.tokenizer import Bytes, Listed, Subwords, Tokenizer
+from regard.text.vocabulary import FIRST, UNK, normalise
+
+Ids = npt.NDArray[np.int32]
+Lengths = npt.NDArray[np.int64]
+Encoder = Callable[[Sequence[str]], tuple[Ids, Lengths]]  # texts -> their ids in one array, and how many each text has
+
+_REMEMBERED = 1 << 18  # words whose ids are kept, some 200 bytes each
+_BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
+
+
+def encoder_for(tokenizer: Tokenizer) -> Encoder:
+    """An encoder for one corpus. It remembers words, so that the tokenizer, which threads may share, need not."""
+    if isinstance(tokenizer, Subwords):
+        return WordByWord(tokenizer)
+    if isinstance(tokenizer, Bytes):
+        return _bytes
+    if isinstance(tokenizer, Listed) and tokenizer.kind == "characters":
+        return CharacterTable(tokenizer)
+    return OneByOne(tokenizer)
+
+
+class OneByOne:
+    """Any tokenizer, by its own method."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        rows = self.tokenizer.encode_batch(list(texts))
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        flat = np.fromiter((id for row in rows for id in row), np.int32, int(lengths.sum()))
+        return flat, lengths
+
+
+def _bytes(texts: Sequence[str]) -> tuple[Ids, Lengths]:
+    encoded = [normalise(text).encode() for text in texts]
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return np.frombuffer(b"".join(encoded), np.uint8).astype(np.int32) + FIRST, lengths
+
+
+class CharacterTable:
+    """Characters, looked up in an array by their code points."""
+
+    def __init__(self, tokenizer: Listed) -> None:
+        tokens = tokenizer.to_json()["tokens"]
+        points = {ord(token): FIRST + i for i, token in enumerate(tokens) if len(token) == 1}
+        self._table = np.full(max(points, default=0) + 2, UNK, np.int32)  # the last entry: every point beyond
+        self._table[[*points]] = [*points.values()]
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        texts = [normalise(text) for text in texts]
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        points = np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")
+        return self._table[np.minimum(points, len(self._table) - 1)], lengths
+
+
+class WordByWord:
+    """BPE and Unigram, with the ids of each word remembered: most words of a text have been met before.
+
+    The tokenizer cuts a text before every space that stands alone between two words (GPT-2's pattern takes the space to
+    the word behind it), and its model never looks across a cut. So the ids of a text are those of its words, each with the
+    space before it. `_numbers` has a word as it is where a space precedes it, and with " " in front where it opens a text.
+    """
+
+    def __init__(self, tokenizer: Subwords) -> None:
+        self.tokenizer = tokenizer
+        self._numbers = _Numbers()
+        self._ids = array("i")  # of all remembered words, one after the other
+        self._ends = array("q", [0])  # where those of each word end, after the 0 where the first begins
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        words, counts = _words([normalise(text) for text in texts])
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
+        known = len(self._ends) - 1
+        self._learn(self._numbers.new)
+
+        ends = np.frombuffer(self._ends, np.int64)
+        starts = ends[numbers]
+        sizes = ends[numbers + 1] - starts  # ids of each word of each text
+        shifts = starts - (np.cumsum(sizes) - sizes)  # from a place among the ids of these texts to one in self._ids
+        places = np.arange(int(sizes.sum())) + np.repeat(shifts, sizes)
+        flat = np.frombuffer(self._ids, np.int32)[places] if len(places) else np.empty(0, np.int32)
+        firsts = np.cumsum(counts) - counts
+        lengths = np.add.reduceat(sizes, firsts) if len(firsts) else np.empty(0, np.int64)
+        del ends
+
+        if known + len(self._numbers.new) > _REMEMBERED:
+            self._forget(known)
+        self._numbers.new.clear()
+        return flat, lengths
+
+    def _learn(self, words: list[str]) -> None:
+        """The ids of new words, behind those of the others."""
+        parts = [word[1:] if word.startswith(" ") else f" {word}" for word in words]
+        for ids in self.tokenizer.encode_batch(parts):
+            self._ids.extend(ids)
+            self._ends.append(len(self._ids))
+
+    def _forget(self, known: int) -> None:
+        """Only the first words are remembered: by Zipf's law they are the frequent ones."""
+        for word in self._numbers.new:
+            del self._numbers[word]
+        del self._ends[known + 1 :]
+        del self._ids[self._ends[-1] :]
+
+
+class _Numbers(dict[str, int]):
+    """Words, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.new: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        self.new.append(word)
+        return number
+
+
+def _words(texts: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The words of all texts in one list, the first of each text with a space in front, and how many each text has."""
+    together = " ".join(texts)
+    words = together.split(" ")
+    if words == together.split():  # single spaces only: nearly every corpus, nearly always
+        counts = np.fromiter((text.count(" ") for text in texts), np.int64, len(texts)) + 1
+        for first in (np.cumsum(counts) - counts).tolist():
+            words[first] = f" {words[first]}"
+        return words, counts
+
+    words = []
+    sizes = []
+    for text in texts:
+        parts = text.split(" ")
+        if parts != text.split():
+            parts = _BETWEEN_WORDS.split(text)
+        parts[0] = f" {parts[0]}"
+        words += parts
+        sizes.append(len(parts))
+    return words, np.array(sizes, np.int64)
