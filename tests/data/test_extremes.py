@@ -78,4 +78,4 @@ def test_near_duplicates_are_told(train, tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("Go on .\tx\nstop\ty\n")
     (tmp_path / "dev.tsv").write_text("stop\ty\ngo  on!\tx\nGO ON\tx\nnew\ty\n")
     _, said = train(tmp_path)
-    assert "1 of the dev sources also stand in the training data, 2 more but for case and punctuation: dev scores" in said
+    assert "1 of the dev sources are in the training data too (2 more but for case and punctuation)" in said

@@ -1,6 +1,7 @@
 """What a proof is, and those of a run's files: each looks at one thing and says what it found."""
 
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -109,6 +110,7 @@ def free(case: Case) -> str:
     lock = case.path / "lock"
     if not lock.exists():
         return "never locked"
+    before = lock.stat()
     try:
         held = storage.lock(lock)
     except OSError as error:  # a copy to look at, on a disk that is read-only here
@@ -116,6 +118,8 @@ def free(case: Case) -> str:
     if held is None:
         raise UserError(f"{case.path}: another process is training this run")
     held.release()
+    with suppress(OSError):  # some versions of filelock write to the file they lock
+        os.utime(lock, ns=(before.st_atime_ns, before.st_mtime_ns))
     return "the lock is free"
 
 
