@@ -71,14 +71,19 @@ class _AddDropped(torch.autograd.Function):
 
 def autocast_type(device: str) -> torch.dtype | None:
     """What autocast makes of the factors of a product on this type of device, if it is on."""
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    if not _knows_autocast(device) or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
 
 
 def as_given(device: str) -> AbstractContextManager[object]:
     """Inside, nothing changes the precision of what is computed."""
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    return torch.autocast(device, enabled=False) if _knows_autocast(device) else nullcontext()
+
+
+def _knows_autocast(device: str) -> bool:
+    """Whether this type of device has autocast. A compiler cannot ask; it only ever sees those that have."""
+    return device in ("cpu", "cuda") or torch.amp.is_autocast_available(device)
 
 
 def at_least_single(kind: torch.dtype) -> torch.dtype:
