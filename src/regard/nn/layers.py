@@ -114,7 +114,7 @@ class ReadOnly(nn.Module):
         if self.wide is not None and rows > FEW:
             return self.wide(x)
         given = x.to(self.weight.dtype)
-        plain = rows > 64 or (rows == 1 and given.dtype == torch.float32) or not torch.backends.mkldnn.is_available()
+        plain = rows > 64 or (rows == 1 and given.dtype == torch.float32) or not packs(given.dtype)
         if plain or torch.is_grad_enabled():
             return F.linear(given, self.weight, self.bias).to(x.dtype)
         if self.packed is None:
@@ -127,6 +127,20 @@ def _rounded(layer: nn.Linear, kind: torch.dtype) -> nn.Linear:
     made = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
     made.load_state_dict({name: value.detach().to(kind).float() for name, value in layer.state_dict().items()})
     return made
+
+
+@cache
+def packs(kind: torch.dtype) -> bool:
+    """Whether oneDNN lays out matrices of this kind on this CPU: without AVX-512 it refuses bfloat16, which torch multiplies."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    square = torch.ones(16, 16, dtype=kind)
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(square, 2)
+        torch.ops.mkldnn._linear_pointwise(square[:2], packed, None, "none", [], "")
+    except RuntimeError:
+        return False
+    return True
 
 
 @cache
