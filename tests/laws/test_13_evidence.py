@@ -109,7 +109,7 @@ def test_gradient_times_input_is_the_slope_along_the_vector(model):
     """
     found, here, h = gradient_times_input(translator(model), RESULT), logprobs(model), 1e-6
     assert found.shape == SHAPE
-    rounding = 1e-12 / h * max(1, np.abs(found).max(), here.abs().max())
+    rounding = 1e-12 / h * max(1, np.abs(found).max(), float(here.abs().max()))
 
     def excess(place, step):
         """By how much the slope is further from the step's than that may be."""
