@@ -11,6 +11,9 @@ from typing import Any
 import hypothesis
 import pytest
 
+hypothesis.settings.register_profile("regard", derandomize=True)  # the same examples every time; others by --law-seed
+hypothesis.settings.load_profile("regard")
+
 Settings = dict[str, dict[str, Any]]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -26,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """derandomize=True draws the same examples every time; a seed of its own, if there is one, wins over it."""
+    """A test's own seed, where it has one, wins over derandomize=True."""
     law_seed = config.getoption("--law-seed")
     if law_seed == 0:
         return

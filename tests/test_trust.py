@@ -204,6 +204,7 @@ def test_where_a_text_is_cut():
 def sums(run):
     """The run on sums, which has seen about ten tokens, as if several sums had stood in a line."""
     translator = regard.load(run)
+    translator.model = run.model("best").double()  # where no answer depends on rounding
     assert not translator.packs
     translator.packs = True
     return translator
@@ -224,8 +225,8 @@ def test_a_long_text_is_answered_in_parts(sums):
     assert any("\n" in gap for gap in gaps)
     assert result.text == "".join(part.text + gap for part, gap in zip(alone, gaps, strict=True))
     assert result.tokens == [token for part in alone for token in part.tokens]
-    assert result.logprobs == pytest.approx([x for part in alone for x in part.logprobs], abs=1e-4)
-    assert result.score == pytest.approx(sum(result.logprobs) / len(result.logprobs), abs=1e-4)  # length_penalty is 1
+    assert result.logprobs == pytest.approx([x for part in alone for x in part.logprobs], rel=1e-9)
+    assert result.score == pytest.approx(sum(result.logprobs) / len(result.logprobs), rel=1e-9)  # length_penalty is 1
     assert result.alternatives[0].text.split() == [word for part in alone for word in part.alternatives[0].text.split()]
     assert result.alternatives[0].score <= result.score
     assert f"split into {len(parts)} parts" in result.warnings[0]
@@ -303,7 +304,7 @@ def test_coverage_is_the_attention_a_token_got(sums):
     result = sums("12+34")
     cross = result.attention.blocks["cross"]
     expected = np.minimum(cross[-1].mean(axis=0).sum(axis=0)[:5], 1).mean()
-    assert result.coverage == pytest.approx(expected, abs=1e-6)
+    assert result.coverage == pytest.approx(expected, abs=float(np.finfo(np.float32).eps) * cross.size)  # sums of fp32 weights
     assert sums("").coverage is None
     assert "attention" not in vars(sums("12+34"))  # nobody asked
 

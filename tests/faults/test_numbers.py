@@ -278,21 +278,21 @@ def memory(monkeypatch):
 @pytest.mark.parametrize("largest", [1, 2, 3, 7])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_split_batch_has_the_same_gradient(memory, largest, accumulate):
-    whole, split = (trainer(tiny(), clip=0.0, optimizer="sgd") for _ in range(2))
+    whole, split = (trainer(tiny().double(), clip=0.0, optimizer="sgd") for _ in range(2))
     parts = [batch(seed, 12) for seed in range(accumulate)]
     whole.model.train(), split.model.train()
     whole.update(parts)
     memory(lambda part: part.size <= largest)
     split.update(parts)
     for (name, one), other in zip(whole.model.named_parameters(), split.model.parameters(), strict=True):
-        assert (one.grad - other.grad).abs().max() <= 1e-6, name
+        assert (one.grad - other.grad).abs().max() <= 1e-9, name
     for name, value in whole.sums.items():
-        assert split.sums[name] == pytest.approx(value, rel=1e-5), name
+        assert split.sums[name] == pytest.approx(value, rel=1e-9), name
 
 
 def test_a_hundred_random_batches_that_do_not_fit(memory):
     """Each with less memory than it wants, and more than its largest sentence does."""
-    chance, made, room = random.Random(12), trainer(tiny(), clip=0.0, optimizer="sgd", rate=1e-30), [math.inf]
+    chance, made, room = random.Random(12), trainer(tiny().double(), clip=0.0, optimizer="sgd", rate=1e-30), [math.inf]
     memory(lambda part: places(part) <= room[0])
     made.model.train()
     for number in range(100):
@@ -302,7 +302,7 @@ def test_a_hundred_random_batches_that_do_not_fit(memory):
             made.update([given])
             gradients.append(torch.nn.utils.parameters_to_vector(p.grad for p in made.model.parameters()))
         assert made.most > 0
-        assert (gradients[0] - gradients[1]).abs().max() <= 1e-6
+        assert (gradients[0] - gradients[1]).abs().max() <= 1e-9
     assert made.sums["steps"] == 200
 
 
@@ -349,7 +349,7 @@ def test_one_sentence_that_does_not_fit_is_told(memory):
 
 def test_memory_of_the_machine_runs_out(monkeypatch):
     """torch tells of it by a RuntimeError on a CPU; any other RuntimeError is a bug, and stays one."""
-    whole, split = (trainer(tiny(), optimizer="sgd") for _ in range(2))
+    whole, split = (trainer(tiny().double(), optimizer="sgd") for _ in range(2))
     real, given = Seq2Seq.loss, batch(1, 8)
 
     def loss(model, part, *args):
@@ -360,7 +360,7 @@ def test_memory_of_the_machine_runs_out(monkeypatch):
     monkeypatch.setattr(Seq2Seq, "loss", loss)
     whole.update([given])
     split.update([given])
-    assert split.sums["loss"] == pytest.approx(whole.sums["loss"], rel=1e-5)
+    assert split.sums["loss"] == pytest.approx(whole.sums["loss"], rel=1e-9)
     monkeypatch.setattr(Seq2Seq, "loss", lambda *args: torch.ones(2) @ torch.ones(3))
     with pytest.raises(RuntimeError, match="size"):
         split.update([given])

@@ -91,7 +91,7 @@ def test_positions_past_the_learned_table_are_told():
 def test_a_source_mask_of_ones_own(model):
     """`extra` hides words of the source from every look: what they are does not matter to attention."""
     torch.manual_seed(0)
-    made = build_model(build({"model": model | {"tie": "none"}}).model, 20, 20).eval()
+    made = build_model(build({"model": model | {"tie": "none"}}).model, 20, 20).eval().double()
     allowed = torch.tensor([[True, False, True, True], [True, True, False, False]])[:, None, None]
 
     def logits(source):
@@ -104,7 +104,7 @@ def test_a_source_mask_of_ones_own(model):
     other[0, 1] = 11
     if model is SMALL:  # an RNN's states carry the word on
         for one, two in zip(logits(SOURCE), logits(other), strict=True):
-            torch.testing.assert_close(one, two, atol=1e-6, rtol=0)
+            torch.testing.assert_close(one, two, atol=1e-9, rtol=0)
     assert all(one.isfinite().all() for one in logits(SOURCE))
 
 
@@ -127,10 +127,11 @@ def test_dropout_of_the_embeddings_alone():
 
     def spread(**changes):
         torch.manual_seed(0)
-        embedded = build_model(replace(c, position="none", **changes), 30, 30).train().encoder(source, lengths).states
+        model = build_model(replace(c, position="none", **changes), 30, 30).train().double()
+        embedded = model.encoder(source, lengths).states
         return float(embedded.detach().std(1).max())
 
-    assert spread() == pytest.approx(0, abs=1e-5)  # one token, no position: all places alike
+    assert spread() == pytest.approx(0, abs=1e-9)  # one token, no position: all places alike
     assert spread(embedding_dropout=0.3) > 0.1
     assert spread(dropout=0.3, embedding_dropout=0.0) > 0.1
     assert build_model(replace(c, dropout=0.3, embedding_dropout=0.0), 30, 30).encoder.dropout == 0.0

@@ -66,20 +66,20 @@ def test_lengths_of_each_query():
 def test_attention_obeys_every_rule(mask, fused):
     """What may not be seen can be replaced by anything."""
     torch.manual_seed(0)
-    attention = Attention(8, heads=2).eval()
+    attention = Attention(8, heads=2).eval().double()
     attention.fused = fused
-    query, keys = torch.randn(2, 3, 8), torch.randn(2, 6, 8)
+    query, keys = (torch.randn(2, length, 8, dtype=torch.float64) for length in (3, 6))
     memory = attention.project(keys)
     found = attention(query, memory, mask)
-    reference = Attention(8, heads=2).eval()
+    reference = Attention(8, heads=2).eval().double()
     reference.load_state_dict(attention.state_dict())
     reference.fused = False
-    torch.testing.assert_close(found, reference(query, memory, mask), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(found, reference(query, memory, mask), atol=1e-9, rtol=0)
     allowed = mask.dense(3, 6).expand(2, 2, 3, 6)
     for s in range(6):
         if not allowed[..., s].any():
             keys[:, s] = 1e3
-    torch.testing.assert_close(attention(query, attention.project(keys), mask), found, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(attention(query, attention.project(keys), mask), found, atol=1e-9, rtol=0)
 
 
 # ---- layout ----

@@ -9,7 +9,7 @@ from regard.nn import KeyValue
 
 def piece(seed, length, batch=2, **options):
     random = torch.Generator().manual_seed(seed)
-    key, value = torch.randn(batch, 2, length, 3, generator=random), torch.randn(batch, 2, length, 4, generator=random)
+    key, value = (torch.randn(batch, 2, length, size, generator=random, dtype=torch.float64) for size in (3, 4))
     positions = torch.randint(0, 99, (batch, length), generator=random)
     return KeyValue(key.requires_grad_(options.get("grad", False)), value, positions)
 
@@ -58,11 +58,11 @@ def test_under_autograd_nothing_is_written_in_place():
 
 def test_gradient_through_the_values_alone():
     """A frozen key projection leaves keys without gradient; the values still have theirs."""
-    weight = torch.ones(4, requires_grad=True)
+    weight = torch.ones(4, requires_grad=True, dtype=torch.float64)
     memory = piece(1, 1)
     for seed in range(2, 5):
         new = piece(seed, 1)
         memory = memory.append(KeyValue(new.key, new.value * weight, new.positions))
         memory.value.square().sum().backward(retain_graph=True)
     expected = sum(piece(s, 1).value.square().sum((0, 1, 2)) * 2 * (5 - s) for s in range(2, 5))
-    torch.testing.assert_close(weight.grad, expected)
+    torch.testing.assert_close(weight.grad, expected, rtol=1e-9, atol=1e-9)

@@ -130,17 +130,30 @@ def test_fine_tuning_moves_on(train):
     assert records(new, "dev")[0]["loss"] < records(old, "dev")[0]["loss"]
 
 
+AVERAGE = {"average": 3, "steps": 12, "evaluate_every": 12, "save_every": 2, "schedule": "constant"}
+
+
 @pytest.mark.parametrize("rate", [1e-3, 0.3])
 def test_average(train, rate):
     """The mean of the last checkpoints becomes the best if, and only if, dev agrees."""
-    run = train(train={"average": 3, "steps": 12, "evaluate_every": 12, "save_every": 2, "rate": rate, "schedule": "constant"})
+    run = train(train=AVERAGE | {"rate": rate})
     (mean,), looks = records(run, "average"), records(run, "dev")
     better = mean["loss"] < min(look["loss"] for look in looks)
     assert (run.best == "averaged") == better
-    if better:
-        last = [weights(run, f"step-{step:08d}") for step in (8, 10, 12)]
-        for name, weight in weights(run).items():
-            torch.testing.assert_close(weight, sum(each[name] for each in last) / 3)
+
+
+@pytest.mark.parametrize("wins", [True, False])
+def test_average_is_the_mean(train, monkeypatch, wins):
+    """Whatever dev would say of it: what is judged last, when training is over, is the average."""
+    better = Trainer.better
+    monkeypatch.setattr(Trainer, "better", lambda made, found: wins if made.progress.finished else better(made, found))
+    run = train(train=AVERAGE)
+    assert run.best == ("averaged" if wins else "step-00000012")
+    assert (run.path / "checkpoints" / "averaged").exists() == wins
+    last = [weights(run, f"step-{step:08d}") for step in (8, 10, 12)]
+    for name, weight in weights(run).items():
+        mean = sum(checkpoint[name].double() for checkpoint in last) / 3
+        assert torch.equal(weight, mean.float() if wins else last[-1][name]), name
 
 
 @pytest.mark.parametrize("metric", ["exact_match", "bleu", "accuracy"])

@@ -33,7 +33,8 @@ class Table:
     @classmethod
     def random(cls, seed: int, sentences: int = 4, vocabulary: int = 7, levels: int = 0) -> "Table":
         """With `levels` the logits take so few values that most are tied."""
-        logits = torch.randn(sentences, CELLS, vocabulary, generator=torch.Generator().manual_seed(seed)) * 2
+        logits = torch.randn(sentences, CELLS, vocabulary, generator=torch.Generator().manual_seed(seed))
+        logits = 2 * logits.double()  # so that rounding makes no two hypotheses equal
         return cls((logits * levels / 4).round() if levels else logits)
 
     def step(self, tokens: Tensor, state: TableState) -> tuple[Tensor, TableState]:

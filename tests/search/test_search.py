@@ -34,7 +34,7 @@ def flat(result: list[Any]) -> list[Hypothesis]:
 
 
 def close(one: Hypothesis, other: Hypothesis) -> bool:
-    return one.tokens == other.tokens and one.finished == other.finished and math.isclose(one.score, other.score, abs_tol=1e-5)
+    return one.tokens == other.tokens and one.finished == other.finished and math.isclose(one.score, other.score, rel_tol=1e-9)
 
 
 # ---- beam ----
@@ -49,7 +49,7 @@ def test_beam_of_one_is_greedy(table, seed, levels, minimum, no_repeat, length_p
     wide = model.run(beam, width=1, **rules)
     for [one], other in zip(wide, model.run(greedy, **rules), strict=True):
         assert (one.tokens, one.finished) == (other.tokens, other.finished)
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-6)
+        assert one.logprobs == pytest.approx(other.logprobs, rel=1e-9)
 
 
 @quick
@@ -91,7 +91,7 @@ def test_a_wide_enough_beam_is_exhaustive(table, seed, vocabulary, limit, alpha)
     for sentence, mine in enumerate(found):
         truth = sorted(enumerate_all(model, sentence, limit, alpha), key=lambda one: -one.score)
         assert len(mine) == len(truth)
-        assert mine[0].score == pytest.approx(truth[0].score, abs=1e-5)
+        assert mine[0].score == pytest.approx(truth[0].score, rel=1e-9)
         by_tokens = {(tuple(one.tokens), one.finished): one for one in truth}
         assert all(close(one, by_tokens[tuple(one.tokens), one.finished]) for one in mine)
 
@@ -134,7 +134,7 @@ def test_beam_equals_the_walk_of_ctranslate2(table, seed, width, n_best, alpha, 
         assert steps == sum(sentence in rows for rows in model.fed)
         assert [one.tokens for one in mine] == [[x for x in tokens if x != EOS] for _, tokens in truth]
         assert [one.finished for one in mine] == [tokens[-1] == EOS for _, tokens in truth]
-        assert [one.score for one in mine] == pytest.approx([score for score, _ in truth], abs=1e-5)
+        assert [one.score for one in mine] == pytest.approx([score for score, _ in truth], rel=1e-9)
 
 
 @quick
@@ -201,8 +201,8 @@ def test_limits_and_logprobs(table, seed, limit):
                 assert one.finished or len(one.tokens) == limit[sentence]
                 steps = [*one.tokens, EOS][: len(one.logprobs)]
                 truth = [model.logprobs(sentence, one.tokens[:t])[token] for t, token in enumerate(steps)]
-                assert one.logprobs == pytest.approx(truth, abs=1e-5)
-                assert one.score == pytest.approx(sum(truth) / len(truth), abs=1e-5)
+                assert one.logprobs == pytest.approx(truth, rel=1e-9)
+                assert one.score == pytest.approx(sum(truth) / len(truth), rel=1e-9)
 
 
 @quick
@@ -254,7 +254,7 @@ def test_top_k_and_top_p(table, seed, top_k, top_p, levels):
     order = sorted(enumerate(model.logprobs(0, [])), key=lambda one: -one[1])
     nucleus, mass = set(), 0.0
     for token, logprob in order:
-        if mass < top_p + 1e-6:  # the last one may go either way by rounding
+        if mass < top_p + 1e-9:  # the last one may go either way by rounding
             nucleus.add(token)
         mass += math.exp(logprob)
     allowed = {"top_k": {token for token, _ in order[:top_k]}, "top_p": nucleus}

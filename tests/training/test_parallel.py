@@ -313,7 +313,8 @@ def test_a_mistake_of_the_callers(tmp_path):
     """Told once, by the one who prepares; the other does not wait, and shows no traceback of its own."""
     (tmp_path / "empty.tsv").touch()
     began = time.monotonic()
-    code, said = ended(start("-m", "regard", "train", str(tmp_path / "empty.tsv"), "--out", str(tmp_path / "run")))
+    words = ("train", str(tmp_path / "empty.tsv"), "--out", str(tmp_path / "run"), "train.device=cpu")
+    code, said = ended(start("-m", "regard", *words))
     assert code != 0
     assert time.monotonic() - began < 30
     assert said.count("empty.tsv: the file is empty") == 1
