@@ -158,6 +158,8 @@ class TransformerState:
     """In training, instead of `cross`: the source's packed states, which each block projects itself."""
     wait: int = 0
     """The decoder's (Ma et al. 2019)."""
+    around: Mask | None = None
+    """The mask of the source in the step before, which is good as long as it is of the same lengths."""
 
     @property
     def slots(self) -> int:
@@ -173,7 +175,9 @@ class TransformerState:
         past = Mask(causal=True, offset=self.slots)
         if sight is not None:
             past = Mask(extra=sight[:, None], filled=True)  # a token sees at least itself
-        source = Mask(key_lengths=self.reach(places), extra=self.extra, filled=self.extra is None)
+        source = self.around
+        if source is None or source.key_lengths is not self.lengths or source.extra is not self.extra:
+            source = Mask(key_lengths=self.reach(places), extra=self.extra, filled=self.extra is None)
         return past, source
 
     def reach(self, places: Tensor) -> Tensor:
@@ -268,5 +272,11 @@ class TransformerDecoder(Decoder):
         x = self.norm(x)
         if layout is not None:
             return x, state
-        state = replace(state, own=tuple(own), at=state.at + steps, seen=None if sight is None else sight[:, steps - 1 :: steps])
+        state = replace(
+            state,
+            own=tuple(own),
+            at=state.at + steps,
+            seen=None if sight is None else sight[:, steps - 1 :: steps],
+            around=source,
+        )
         return x.view(rows, steps, -1), state
