@@ -3,6 +3,7 @@
 import re
 from array import array
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,9 +80,9 @@ class WordByWord:
         self._ends = array("q", [0])  # where those of each word end, after the 0 where the first begins
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        words, counts = _words([normalise(text) for text in texts])
-        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
+        words, counts = _words(texts)
         known = len(self._ends) - 1
+        numbers = self._numbered(words, counts)
         self._learn(self._numbers.new)
 
         ends = np.frombuffer(self._ends, np.int64)
@@ -98,6 +99,23 @@ class WordByWord:
             self._forget(known)
         self._numbers.new.clear()
         return flat, lengths
+
+    def _numbered(self, words: Any, counts: Lengths) -> npt.NDArray[np.int64]:
+        """The number of each word. Arrow finds the different words of these texts, so that Python sees each but once."""
+        encoded = words.dictionary_encode()
+        different = encoded.dictionary.to_pylist()
+        places = encoded.indices.to_numpy(zero_copy_only=False)  # of each word among the different ones
+        is_first = np.zeros(len(places), np.bool_)
+        is_first[np.cumsum(counts) - counts] = True
+
+        table = np.zeros((2, len(different)), np.int64)  # a word's number behind a space, and where it opens a text
+        used = np.zeros((2, len(different)), np.bool_)
+        used[is_first.astype(np.int64), places] = True
+        inner = np.flatnonzero(used[0])
+        table[0, inner] = [self._numbers[different[i]] for i in inner.tolist()]
+        opening = np.flatnonzero(used[1])
+        table[1, opening] = [self._numbers[f" {different[i]}"] for i in opening.tolist()]
+        return table[is_first.astype(np.int64), places]
 
     def _learn(self, words: list[str]) -> None:
         """The ids of new words, behind those of the others."""
@@ -126,23 +144,30 @@ class _Numbers(dict[str, int]):
         return number
 
 
-def _words(texts: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The words of all texts in one list, the first of each text with a space in front, and how many each text has."""
-    together = " ".join(texts)
-    words = together.split(" ")
-    if words == together.split():  # single spaces only: nearly every corpus, nearly always
-        counts = np.fromiter((text.count(" ") for text in texts), np.int64, len(texts)) + 1
-        for first in (np.cumsum(counts) - counts).tolist():
-            words[first] = f" {words[first]}"
-        return words, counts
+def _words(texts: Sequence[str]) -> tuple[Any, Lengths]:
+    """The words of all texts in one Arrow array, and how many each text has: at least one, which may be empty."""
+    import pyarrow.compute as pc  # slow to import, and who decodes needs none
+    from pyarrow.lib import array as arrow_array
+    from pyarrow.lib import large_string
 
-    words = []
-    sizes = []
+    together = " ".join(texts)
+    if normalise(together) != together:
+        texts = [normalise(text) for text in texts]
+        together = " ".join(texts)
+
+    if _single_spaces(together):  # nearly every corpus, nearly always
+        split: Any = pc.split_pattern(arrow_array(texts, large_string()), pattern=" ")  # type: ignore[attr-defined]
+        return split.flatten(), np.diff(split.offsets.to_numpy()).astype(np.int64)
+
+    words: list[str] = []
+    counts = []
     for text in texts:
-        parts = text.split(" ")
-        if parts != text.split():
-            parts = _BETWEEN_WORDS.split(text)
-        parts[0] = f" {parts[0]}"
+        parts = text.split(" ") if _single_spaces(text) else _BETWEEN_WORDS.split(text)
         words += parts
-        sizes.append(len(parts))
-    return words, np.array(sizes, np.int64)
+        counts.append(len(parts))
+    return arrow_array(words, large_string()), np.array(counts, np.int64)
+
+
+def _single_spaces(text: str) -> bool:
+    """Whether all white space is one space between two words. All other white space is not printable to Python."""
+    return text.isprintable() and "  " not in text and not text.startswith(" ") and not text.endswith(" ") and text != ""
