@@ -161,7 +161,7 @@ class Trainer:
         excess = (norm / self.c.clip).clamp(min=1.0) if self.c.clip else torch.ones_like(norm)
         fused = self.c.optimizer != "sgd" and self.c.strategy != "fsdp"
         if fused:
-            self.optimizer.grad_scale = excess  # type: ignore[attr-defined]
+            self.optimizer.grad_scale = excess.float()  # type: ignore[attr-defined]  # the kernel takes no other
         if fused and self.device.type == "cuda":
             self.optimizer.found_inf = bad  # type: ignore[attr-defined]
             self.optimizer.step()
