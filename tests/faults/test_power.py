@@ -144,7 +144,8 @@ def test_every_crash_leaves_a_run_that_goes_on(disk, tmp_path):
         trainer.progress.step = 0
         checkpoint.load_checkpoint(run, trainer, said.append)
         assert done <= trainer.progress.step <= done + 3
-        assert not done or run.best == "averaged" or run.model()
+        if done and run.best != "averaged":
+            run.model()  # or it raises
         found.add(trainer.progress.step)
     assert found >= {0, 3, 6, 9, 12, 15}
 

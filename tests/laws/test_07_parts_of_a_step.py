@@ -60,6 +60,19 @@ def test_halves_make_the_whole_when_clipped(build, transformer, batch_of, same):
     assert float(norm) == pytest.approx(config.clip, rel=1e-9)
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_halves_make_the_whole_by_every_optimizer(build, transformer, batch_of, close, optimizer):
+    model, whole = build(transformer()), batch_of(4, LENGTHS)
+    rows = rows_of(whole)
+    config = TrainConfig(**{**vars(CONFIG), "clip": 0.05, "optimizer": optimizer, "rate": 1e-3})
+    one, two = updated(model, [whole], config), updated(model, [collate(rows[:2]), collate(rows[2:])], config)
+    before = dict(model.named_parameters())
+    for (name, ours), theirs in zip(one.model.named_parameters(), two.model.parameters(), strict=True):
+        # The gradient of a key's bias is zero but for rounding, 1e-17; divided by Adam's 1e-9 it is a step of 1e-8 · rate.
+        close(ours, theirs, name)
+        assert not torch.equal(ours, before[name]), name
+
+
 def test_packed_is_padded(model, batch_of, close, same_gradients):
     batch, smoothing = batch_of(3, LENGTHS), 0.1
     packed, padded = copy.deepcopy(model), copy.deepcopy(model)

@@ -178,6 +178,8 @@ def test_several_runs_differ_in_colour_and_marker(tmp_path: Path) -> None:
 def test_few_points_or_no_dev(tmp_path: Path, records: list[dict[str, Any]]) -> None:
     curves({"a": records}, tmp_path / "one.png")
     curves({"a": records, "b": records}, tmp_path / "two.png")
+    for name in ("one.png", "two.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
 def test_odd_records_are_passed_over() -> None:

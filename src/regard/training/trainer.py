@@ -163,7 +163,7 @@ class Trainer:
         excess = (norm / self.c.clip).clamp(min=1.0) if self.c.clip else torch.ones_like(norm)
         by_kernel = has_fused_step(self.c, self.device)
         if by_kernel:
-            self.optimizer.grad_scale = excess  # type: ignore[attr-defined]
+            self.optimizer.grad_scale = excess.float()  # type: ignore[attr-defined]  # the kernel takes no other
         if by_kernel and self.device.type == "cuda":
             self.optimizer.found_inf = bad  # type: ignore[attr-defined]
             self.optimizer.step()
