@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import config as settings
+from regard import storage
 from regard.config import Config, Settings
 from regard.data.corpus import encode
 from regard.data.pairs import Pair, Skipped
@@ -97,7 +98,8 @@ def _resumed(folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: b
     if fixed := [name for name in changed if name not in CHANGEABLE]:
         raise UserError(f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a new run instead")
     if changed:
-        run.change(settings.build(new))
+        with run.locked(), storage.disk_faults_told(folder):  # not under the hands of a training
+            run.change(settings.build(new))
     return run, bool(changed)
 
 

@@ -260,6 +260,7 @@ def test_one_process_at_a_time(train, command, run):
     assert done.returncode == 2
     assert done.stderr.splitlines() == [f"error: {mine.path}: another process is training this run"]
     assert mine.checkpoints()[-1] == "step-00000006"
+    assert regard.Run.open(mine.path).config == mine.config  # the one that trains goes on by it
 
 
 def test_evaluate_with_several_references(run, tmp_path):
