@@ -84,7 +84,7 @@ def command() -> Command:
             [sys.executable, "-m", "regard", *map(str, words)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"} | more.pop("env", {}),
             **more,
         )

@@ -76,7 +76,7 @@ def test_other_surroundings(tmp_path, times):
         env = {**os.environ, **locales[number % 3], "PYTHONHASHSEED": str(chance.randrange(2**32)), "OMP_NUM_THREADS": "1"}
         env["TZ"] = chance.choice(["UTC", "Asia/Tokyo", "America/Lima"])
         command = [sys.executable, "-m", "regard", "train", "../pairs.tsv", "--out", f"run{number}", *words]
-        done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stderr
         content = (here / f"run{number}" / "checkpoints" / "step-00000006" / "model.safetensors").read_bytes()
         found.add(hashlib.sha256(content).hexdigest())
@@ -100,6 +100,6 @@ def test_without_shared_memory_and_with_few_open_files(tmp_path):
         pytest.skip("this process may not mount a file system")
     words = f"train copy --out {tmp_path}/run train.steps=3 train.epochs=0 model.width=16 train.device=cpu data.limit=60"
     script = f"{hidden} && ! touch /dev/shm/x && ulimit -n 64 && exec {sys.executable} -m regard {words}"
-    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     assert regard.Run.open(tmp_path / "run").checkpoints() == ["step-00000003"]
