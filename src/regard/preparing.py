@@ -27,7 +27,7 @@ from regard.trust import pieces
 
 TOKENIZER_SAMPLE = 200_000
 """Pairs that BPE and Unigram are learned from, at most, drawn evenly over the training data. docs/log.md, 2026-11-16: held-out
-text needs at most 0.1 % more tokens than with a tokenizer learned from all of a million pairs, which takes five times as long."""
+text needs 0.17 % more tokens than with a tokenizer learned from all of a million pairs, which takes four times as long."""
 
 
 def open_splits(c: DataConfig, keep: Keep | None = None) -> Splits:

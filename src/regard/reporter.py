@@ -42,7 +42,7 @@ class Reporter:
                 percent = min(100, int(100 * share))
                 if shown is None and time.monotonic() - began >= after:
                     shown = stack.enter_context(self.bar(100, percent))
-                if shown is not None and percent != last:
+                if shown is not None and percent > last:
                     shown(percent, note)
                     last = percent
 

@@ -283,5 +283,6 @@ def test_progress_is_told_of_what_takes_long_only() -> None:
     with reporter.progress("% of the data read", after=0) as tell:
         for i in range(1_001):
             tell(i / 1_000)
+        tell(0.5)  # a second, small file
         tell(1.0)
     assert re.fullmatch(r"100/100  % of the data read  0:00 left\n", said.getvalue())
