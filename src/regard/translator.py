@@ -88,6 +88,10 @@ class Translator:
     def model(self) -> Seq2Seq:
         return self._placed.model
 
+    @model.setter
+    def model(self, model: Seq2Seq) -> None:
+        self._placed = Placed(model, self.suppress)
+
     @property
     def device(self) -> torch.device:
         return self._placed.device
