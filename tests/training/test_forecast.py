@@ -166,6 +166,7 @@ def test_memory_is_about_what_the_process_takes(trainer):
     assert module._proc("self/nothing", "VmRSS", 7) == module._proc("self/status", "Nothing", 7) == 7
 
 
+@pytest.mark.filterwarnings("default")  # torch warns of its own compiler, in other words in each version
 @pytest.mark.gpu
 @pytest.mark.parametrize("path", ["plain", "captured", "compiled"])
 def test_on_a_gpu_nothing_is_captured_or_compiled(train, path):

@@ -142,6 +142,7 @@ def test_an_rnn_in_packed_rows_on_a_gpu():
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("default")  # torch warns of its own compiler, in other words in each version
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", [TINY, WAITING], ids=["plain", "waiting"])
 @pytest.mark.parametrize("path", ["packed", "captured", "compiled"])
