@@ -178,6 +178,57 @@ def test_a_moved_model_answers_the_same_and_the_old_one_stays_good(run, ours):
     assert answers(ours) == expected
 
 
+def test_a_move_asks_the_device_it_leaves_for_no_room(ours, monkeypatch):
+    """On a full GPU a second copy of the weights would not fit; and what was tied stays tied."""
+    model = ours.model
+    copies = []
+    original = torch.Tensor.clone
+
+    def clone(tensor, *more, **options):
+        copies.append(tensor.numel())
+        return original(tensor, *more, **options)
+
+    monkeypatch.setattr(torch.Tensor, "clone", clone)
+    placing._copied(model, torch.device("cpu"))
+    assert sum(copies) < sum(weight.numel() for weight in model.parameters())
+
+
+def test_weights_that_are_tied_stay_tied(run):
+    plain = run.model()
+    names = [name for name, _ in plain.named_parameters()]
+    copied = placing._copied(plain, torch.device("cpu"))
+    assert [name for name, _ in copied.named_parameters()] == names  # a tie is listed once
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), copied.parameters(), strict=True))
+    assert not any(a is b for a, b in zip(plain.parameters(), copied.parameters(), strict=True))
+
+
+def test_a_file_announced_is_not_counted_twice(ours, gpu, monkeypatch):
+    parameters = sum(weight.numel() for weight in ours.model.parameters())
+    monkeypatch.setattr(translating, "WORTH", 100.0 * parameters)
+    ours.expect(60)
+    ours(["1234+5678"] * 5)  # 45 tokens of those 60
+    assert gpu == []
+    ours.expect(60)
+    assert gpu == [("cuda", torch.float32)]
+
+
+def test_another_thread_may_have_gone_back_already(run, gpu, monkeypatch):
+    """Two threads on one full GPU: the second finds that the first has moved, and follows."""
+    expected = answers(regard.load(run))
+    ours = regard.load(run)
+    first = ours._placed
+    fake_gpu(monkeypatch, ours, fits=0)
+    on_gpu = Placed._on_gpu
+
+    def fail_after_a_move(placed, *rest):
+        ours.auto = False
+        ours._placed = Placed(first.model, first.suppress)
+        on_gpu(placed, *rest)
+
+    monkeypatch.setattr(Placed, "_on_gpu", fail_after_a_move)
+    assert answers(ours) == expected
+
+
 def test_graphs_would_not_call_hooks(ours):
     assert not hooked(ours.model)
     with ours.model.decoder.register_forward_hook(lambda *_: None):

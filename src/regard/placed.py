@@ -33,6 +33,16 @@ def hooked(model: nn.Module) -> bool:
     return any(getattr(module, name, None) for module in model.modules() for name in names)
 
 
+def _copied(model: Seq2Seq, device: torch.device) -> Seq2Seq:
+    """A copy whose weights are made on `device`, so that the device they come from needs no more room. Ties are kept."""
+    weights: dict[int, Any] = {}
+    for parameter in model.parameters():
+        there = parameter.detach().to(device, copy=True)
+        weights[id(parameter)] = nn.Parameter(there, requires_grad=parameter.requires_grad)
+
+    return copy.deepcopy(model, weights)
+
+
 class Placed:
     """A model on one device, and all that is kept there for it.
 
@@ -44,16 +54,17 @@ class Placed:
         self.suppress = suppress
         self.device = next(model.parameters()).device
         self._graphs: dict[tuple[str, int], Captured] = {}
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self._room = sys.maxsize  # source tokens that have fitted, once more of them have not
 
     def moved(self, device: torch.device, kind: torch.dtype) -> Placed:
         """A copy of this model elsewhere; this one stays good for whoever is decoding with it."""
-        model = copy.deepcopy(self.model)
+        model = _copied(self.model, device)
         writable(model)
-        model = model.to(device, kind)
         if device.type == "cpu":
-            read_only(model, kind)
+            read_only(model.float(), kind)
+        else:
+            model.to(kind)
 
         return Placed(model, self.suppress)
 
@@ -92,9 +103,10 @@ class Placed:
 
     def release(self) -> None:
         """Give back the memory of the captured graphs; those that are needed again are captured again."""
-        self._graphs.clear()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        with self._turn:
+            self._graphs.clear()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
 
     def _by_engine(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int) -> None:
         for job in jobs:

@@ -112,9 +112,9 @@ class Result:
     @property
     def overlooked(self) -> list[str]:
         """Source words that got hardly any attention."""
-        if self.parts or not len(self.looked_at) or self.translator is None:
+        if self.parts or not len(self.looked_at):
             return [word for part in self.parts for word in part.overlooked]
-        spans = [(piece.start, piece.end) for piece in self.translator.source.pieces(self.source)]
+        spans = [(piece.start, piece.end) for piece in self._looker().source.pieces(self.source)]
         return overlooked(normalise(self.source), spans, self.looked_at)
 
     def write_page(self, path: str | Path, *, evidence: bool = True) -> Path:

@@ -100,56 +100,66 @@ class Translator:
         """Go on elsewhere: `cpu`, `cuda`, `cuda:1`, `mps`; the GPU no longer takes over by itself."""
         self.auto = False
         target = pick_device(str(device), "device")
-        if target != self.device:
-            self._placed = self._placed.moved(target, self._kind)
+        here = target.type == self.device.type and target.index in (None, self.device.index)
+        if not here:
+            self._placed = self._placed.moved(target, self._kind(target))
         return self
 
-    @property
-    def _kind(self) -> torch.dtype:
-        return torch.bfloat16 if self.search.precision == "bf16" else torch.float32
+    def _kind(self, device: torch.device) -> torch.dtype:
+        """Of the weights there. A CPU that cannot multiply bfloat16 takes them as float32."""
+        if self.search.precision != "bf16" or (device.type == "cpu" and not cpu_has_bf16()):
+            return torch.float32
+        return torch.bfloat16
 
     def expect(self, tokens: float) -> None:
-        """So many source tokens are about to come. With device="auto": is that enough for a GPU to take over?"""
-        if not self.auto or self.device.type != "cpu":
-            return
-
-        parameters = sum(weight.numel() for weight in self.model.parameters())
-        self._work += tokens * parameters
-        if self._work < WORTH:
-            return
-
-        gpu = pick_device("auto", "device")
-        self.auto = gpu.type != "cpu"
-        if not self.auto:
-            return
-        try:
-            self._placed = self._placed.moved(gpu, self._kind)
-        except RuntimeError as error:  # out of memory, or a driver that refuses
-            self._stay(error)
+        """So many source tokens are about to come. With device="auto": a GPU takes over now, if that is enough."""
+        if self.auto and self.device.type == "cpu":
+            self._consider(self._work + tokens * self._parameters())
 
     def settle(self) -> None:
         """With device="auto": take the GPU now, if there is one. From now on the model stays where it is."""
         self.expect(math.inf)
         self.auto = False
 
-    def _stay(self, error: RuntimeError) -> None:
-        """The GPU cannot be used: say so, and go on on the CPU."""
+    def _count(self, tokens: int) -> None:
+        """Note what there is to do, over all calls: many small ones are much work, too."""
+        if self.auto and self.device.type == "cpu":
+            self._work += tokens * self._parameters()
+            self._consider(self._work)
+
+    def _parameters(self) -> int:
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    def _consider(self, work: float) -> None:
+        """Move to the GPU, if there is one and the work is worth it."""
+        if work < WORTH:
+            return
+
+        gpu = pick_device("auto", "device")
+        if gpu.type == "cpu":
+            self.auto = False  # there is none: do not ask again
+            return
+        try:
+            self._placed = self._placed.moved(gpu, self._kind(gpu))
+        except RuntimeError as error:  # out of memory, or a driver that refuses
+            self._give_up_gpu(_reason(error))
+
+    def _give_up_gpu(self, reason: str) -> None:
+        """The GPU cannot be used: go on on the CPU, and say so."""
         self.auto = False
-        reason = str(error).strip().splitlines()[0]
-        if isinstance(error, torch.OutOfMemoryError):
-            free, total = torch.cuda.mem_get_info()
-            reason = f"{free / 2**20:,.0f} of its {total / 2**20:,.0f} MiB are free"
-        advice = "device=cpu says that this is wanted"
-        warnings.warn(f"the GPU has no room ({reason}); going on on the CPU ({advice})", stacklevel=3)
+        cpu = torch.device("cpu")
         if self.device.type != "cpu":
-            self._placed = self._placed.moved(torch.device("cpu"), self._kind)
+            self._placed = self._placed.moved(cpu, self._kind(cpu))
+        advice = "device=cpu says that this is wanted"
+        warnings.warn(f"the GPU cannot be used ({reason}); going on on the CPU ({advice})", stacklevel=3)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without graphs and locks, the weights on the CPU: another process can have it."""
         state = {**self.__dict__, "_placed": None}
         on_cpu = self._placed
         if self.device.type != "cpu":
-            on_cpu = on_cpu.moved(torch.device("cpu"), self._kind)
+            cpu = torch.device("cpu")
+            on_cpu = on_cpu.moved(cpu, self._kind(cpu))
         return {**state, "model": on_cpu.model, "device": str(self.device)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -197,7 +207,7 @@ class Translator:
 
         while chunk := list(islice(stream, window or WINDOW["cpu" if self.device.type == "cpu" else "gpu"])):
             encoded = self.source.encode_batch(chunk)
-            self.expect(sum(map(len, encoded)))
+            self._count(sum(map(len, encoded)))
 
             rows = [self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, encoded)]
             parts, part_ids = _flattened(rows, encoded, self.source)
@@ -268,15 +278,22 @@ class Translator:
         waiting = [job for job in jobs if 1 < len(job.source) <= self.most]
         waiting.sort(key=lambda job: -len(job.source))
         placed = self._placed
+        failure = ""
         try:
             self._decode(placed, waiting, search, no_repeat)
-        except torch.OutOfMemoryError as error:
-            if not self.auto:
+        except RuntimeError as error:
+            moved_meanwhile = self._placed is not placed
+            if placed.device.type == "cpu" or not (self.auto or moved_meanwhile):
+                if not isinstance(error, torch.OutOfMemoryError):
+                    raise
                 advice = "lower search.batch_tokens or the beam's width, or use device=cpu"
                 raise UserError(f"{placed.device} has no room for this search: {advice}") from error
+            failure = _reason(error)  # not the error itself, whose frames hold what filled the memory
 
+        if failure:
             placed.release()
-            self._stay(error)
+            if self._placed is placed:
+                self._give_up_gpu(failure)
             self._decode(self._placed, waiting, search, no_repeat)
 
     def _decode(self, placed: Placed, jobs: Sequence[Job], search: Search, no_repeat: int) -> None:
@@ -310,11 +327,12 @@ class Translator:
         if not 0 <= position <= len(result.ids):
             raise UserError(f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not {position}")
         before, source = result.ids[:position], [*self.source.encode(result.source), EOS]
-        made = collate([(source, [BOS, *before, EOS])]).to(self.device)
+        placed = self._placed
+        made = collate([(source, [BOS, *before, EOS])]).to(placed.device)
         with torch.inference_mode():
-            logits = self.model(made.source, made.source_lengths, made.target_in)[0, -1].float()
+            logits = placed.model(made.source, made.source_lengths, made.target_in)[0, -1].float()
             allowed = int((~self.suppress).sum())
-            likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(n, allowed))
+            likely = logits.masked_fill(self.suppress.to(logits.device), -torch.inf).softmax(-1).topk(min(n, allowed))
             jobs = [Job(source, prefix=[*before, id] if id != EOS else before) for id in likely.indices.tolist()]
             self._run([job for job in jobs if len(job.prefix) > position], self._search(1, None), result.no_repeat)
         shown = self.target.token_texts(likely.indices.tolist())
@@ -405,17 +423,20 @@ class Translator:
         """The attention with which this model writes `target` for `text`, and the likeliest tokens at each step."""
         if isinstance(self.model.decoder, Decoders):
             raise UserError("several models look in several ways: load one of them alone to see its attention or coverage")
+        placed = self._placed
         pieces, text = self.source.pieces(text), normalise(text)
-        made = collate([([*(piece.id for piece in pieces), EOS], [BOS, *target, EOS])]).to(self.device)
-        with watch(self.model) as record:
-            logits = self.model(made.source, made.source_lengths, made.target_in)[0].float()
+        made = collate([([*(piece.id for piece in pieces), EOS], [BOS, *target, EOS])]).to(placed.device)
+        with watch(placed.model) as record:
+            logits = placed.model(made.source, made.source_lengths, made.target_in)[0].float()
         blocks: dict[str, list[Tensor]] = {"cross": [], "encoder": [], "decoder": []}
         norms: dict[str, list[Tensor]] = {name: [] for name in blocks}
         for name, calls in record.weights.items():
             block = block_of(name)
             blocks[block].append(torch.cat(calls, dim=2)[0])  # an attention called once per step left a piece per step
             norms[block].append(record.norms[name][0])
-        likely = logits.masked_fill(self.suppress.to(self.device), -torch.inf).softmax(-1).topk(min(candidates, self.target.size))
+        likely = (
+            logits.masked_fill(self.suppress.to(logits.device), -torch.inf).softmax(-1).topk(min(candidates, self.target.size))
+        )
         names = [self.target.token_texts(row) for row in likely.indices.tolist()]
         written, ends = self.target.decode(target), len(text)
         seen, lengths = ({k: torch.stack(w).float().cpu().numpy() for k, w in part.items() if w} for part in (blocks, norms))
@@ -433,7 +454,16 @@ class Translator:
 
     def online(self, wait: float = 3) -> Online:
         """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
-        return Online(self.model, self.source, self.target, self.search, self._rules(self.device), wait)
+        placed = self._placed
+        return Online(placed.model, self.source, self.target, self.search, self._rules(placed.device), wait)
+
+
+def _reason(error: RuntimeError) -> str:
+    """Why a GPU cannot be used, in a line."""
+    if isinstance(error, torch.OutOfMemoryError):
+        free, total = torch.cuda.mem_get_info()
+        return f"no room: {free / 2**20:,.0f} of its {total / 2**20:,.0f} MiB are free"
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _flattened(
@@ -486,6 +516,8 @@ def load(
     settings = build({"search": chosen}).search
     kind = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     place = pick_device("cpu" if device == "auto" else device, "device")
+    if kind == torch.bfloat16 and place.type == "cpu" and not cpu_has_bf16():
+        place = pick_device(device, "device")  # auto: a GPU may have what this CPU lacks
     if kind == torch.bfloat16 and place.type == "cpu" and not cpu_has_bf16():
         raise UserError("search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
 

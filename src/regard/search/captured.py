@@ -245,7 +245,7 @@ def _graph(work: Callable[[], object]) -> Callable[[], object]:
         work()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may go on
         work()
     return graph.replay
 
