@@ -122,6 +122,12 @@ def seed_of(law_seed: int) -> Callable[[int], int]:
 
 
 @pytest.fixture(scope="session", params=VARIANTS.values(), ids=VARIANTS.keys())
+def variant(request: pytest.FixtureRequest) -> ModelConfig:
+    """The config of every kind of model."""
+    return request.param
+
+
+@pytest.fixture(scope="session", params=VARIANTS.values(), ids=VARIANTS.keys())
 def model(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2Seq:
     """Do not change it: the next law gets the same one."""
     return built(request.param, seed_of(0))

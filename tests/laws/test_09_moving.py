@@ -10,11 +10,15 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import regard
 from regard.config import MODELS, SECTIONS, Config, build, merge, parse_overrides, read_toml, to_settings, to_toml
 from regard.errors import UserError
+from regard.models import build_model
+from regard.nn import Attention
 from regard.reporter import Reporter
+from regard.run import Undrawn, set_weights
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.floats(1e-12, 1e6) | st.integers(1, 50).map(float)
@@ -75,6 +79,36 @@ def test_overrides_say_values_as_toml_does(whole, real, flag, several, text):
     built = build(parse_overrides([*words, f"data.path={text}"]))
     assert (built.train.steps, built.train.rate, built.text.share) == (whole, real, flag)
     assert (built.train.betas, built.data.path) == (several, text)
+
+
+def test_weights_that_come_from_a_file_are_not_drawn(variant):
+    trained = build_model(variant, 30, 30)
+    weights = {name: parameter.detach() for name, parameter in trained.named_parameters()}
+
+    with Undrawn():
+        loaded = build_model(variant, 30, 30)
+    for parameter in loaded.parameters():
+        parameter.data.fill_(torch.nan)
+    set_weights(loaded, weights, "a file")
+
+    assert all(torch.equal(mine, weights[name]) for name, mine in loaded.named_parameters())
+    buffers = dict(trained.named_buffers())
+    assert all(torch.equal(mine, buffers[name]) for name, mine in loaded.named_buffers())
+
+
+@pytest.mark.once
+def test_undrawn_draws_nothing():
+    before = torch.get_rng_state()
+    with Undrawn():
+        nn.Linear(8, 8)
+        nn.LSTM(8, 8)
+        Attention(8, heads=2)
+    assert torch.equal(before, torch.get_rng_state())
+
+    with Undrawn():
+        drawn = torch.empty(8, 8).normal_()  # no parameter
+    assert not torch.equal(before, torch.get_rng_state())
+    assert drawn.isfinite().all()
 
 
 MODELS_TO_MOVE = {

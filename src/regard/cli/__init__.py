@@ -1,5 +1,6 @@
 """The command line: parse, call a recipe, print. Whatever is slow to import is imported where it is used."""
 
+import gc
 import json
 import os
 import sys
@@ -27,6 +28,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; what went wrong is one line, exit code 2 if the caller can put it right. --debug: the traceback."""
+    gc.set_threshold(50_000, 20, 20)  # importing torch makes a million objects that stay: look for garbage less often
     debug = "--debug" in sys.argv
     warnings.showwarning = _warn
     sys.argv = [word for word in sys.argv if word != "--debug"]
@@ -46,6 +48,8 @@ def main() -> None:
         if told or not typers_own:  # a verb alone has printed its help
             print(f"error: {told}", file=sys.stderr)
         sys.exit(getattr(error, "code", 2))
+    finally:
+        gc.freeze()  # the process ends: looking for garbage among all objects of torch would take 0.4 s
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -144,8 +144,9 @@ class Attention(nn.Module):
         for name, layer in self.named_children():
             assert isinstance(layer, nn.Linear)
             matrices = {"qkv": 3, "keyvalue": 2}.get(name, 1)
-            for matrix in layer.weight.data.chunk(matrices):
-                nn.init.xavier_uniform_(matrix)
+            with torch.no_grad():
+                for matrix in layer.weight.chunk(matrices):
+                    nn.init.xavier_uniform_(matrix)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
 

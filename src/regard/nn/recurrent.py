@@ -79,8 +79,9 @@ class Recurrent(nn.Module):
         self.parts = 2 if kind == "lstm" else 1  # (h, c) or (h,)
         for name, parameter in self.torch.named_parameters():
             if "weight_hh" in name:
-                for gate in parameter.data.chunk(parameter.shape[0] // width):
-                    nn.init.orthogonal_(gate)
+                with torch.no_grad():
+                    for gate in parameter.chunk(parameter.shape[0] // width):
+                        nn.init.orthogonal_(gate)
             elif "weight_ih" in name:
                 nn.init.xavier_uniform_(parameter)
             else:
