@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("sentences", type=Path)
     parser.add_argument("--beams", type=int, nargs="*", default=[1, 5])
+    parser.add_argument("--rounds", type=int, default=3, help="of the command; their median counts")
     parser.add_argument("--profile", action="store_true", help="where the time goes, of the first 20,000")
     given = parser.parse_args()
     texts = given.sentences.read_text(encoding="utf-8").splitlines()
@@ -78,8 +80,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             few = Path(folder) / "few.txt"
             few.write_text("\n".join(texts[:: len(texts) // 8][:8]) + "\n", encoding="utf-8")
-            start = command(given.run, few, beam)
-        whole = command(given.run, given.sentences, beam)
+            start = median(command(given.run, few, beam) for _ in range(given.rounds))
+        whole = median(command(given.run, given.sentences, beam) for _ in range(given.rounds))
         rates = {"engine": alone, "translator.translate": call, "regard translate": whole - start}
         line = {"beam": beam, **{f"{name}, sentences/s": round(len(texts) / s) for name, s in rates.items()}}
         line |= {"command / engine": round(alone / (whole - start), 3), "start-up s": round(start, 2)}

@@ -75,7 +75,6 @@ class Captured:
         self.device, self.suppress = suppress.device, suppress.nonzero().squeeze(1)
         self.made: dict[tuple[int, ...], tuple[Board, Callable[[], object], Callable[[], object]]] = {}
 
-    @torch.inference_mode()
     def decode(self, jobs: Iterable[Job], room: int = 0) -> Iterator[Job]:
         """Search all jobs, those that stand together side by side; room as in `engine.decode`. Best sorted by length."""
         group, longest = list[Job](), 0
@@ -87,6 +86,7 @@ class Captured:
             group.append(job)
         yield from self._together(group) if group else ()
 
+    @torch.inference_mode()
     def _together(self, jobs: Sequence[Job]) -> Sequence[Job]:
         length, steps = max(len(job.source) for job in jobs), max(job.limit for job in jobs)
         board, start, step = self._ready(_up(len(jobs)), _up(length), _up(steps))
@@ -98,21 +98,30 @@ class Captured:
         board.lengths.copy_(torch.tensor([len(job.source) for job in jobs] + [1] * more))
         board.limits.copy_(torch.tensor([job.limit for job in jobs] + [1] * more))
         start()
-        for number in range(steps):
+        taken = 0
+        while taken < steps:
             step()
-            if number % ASKED == ASKED - 1 and number + 1 < steps and bool(board.all_done):
+            taken += 1
+            if taken % ASKED == 0 and taken < steps and bool(board.all_done):
                 break
-        return self._collect(board, jobs)
+        return self._collect(board, jobs, taken)
 
-    def _collect(self, board: Board, jobs: Sequence[Job]) -> Sequence[Job]:
+    def _collect(self, board: Board, jobs: Sequence[Job], taken: int) -> Sequence[Job]:
+        """Fill what each job has found; `taken`: how many steps were taken, of those there is room for."""
         if self.search.width == 1:
-            tokens, logprobs = board.tokens.tolist(), board.logprobs.tolist()
+            tokens = board.tokens
+            logprobs = board.logprobs
             counts = [1] * len(jobs)
         else:
-            best = board.ended_scores[:, :-1].sort(stable=True, dim=-1, descending=True).indices[:, : self.search.n_best]
-            tokens, logprobs = (_rows(part, best).tolist() for part in (board.ended, board.ended_logprobs))
+            order = board.ended_scores[:, :-1].sort(stable=True, dim=-1, descending=True)
+            best = order.indices[:, : self.search.n_best]
+            tokens = _rows(board.ended, best)
+            logprobs = _rows(board.ended_logprobs, best)
             counts = board.count.tolist()
-        for job, *found, count in zip(jobs, tokens, logprobs, counts):
+
+        token_lists = tokens[: len(jobs), :, : taken + 1].tolist()
+        logprob_lists = logprobs[: len(jobs), :, : taken + 1].tolist()
+        for job, *found, count in zip(jobs, token_lists, logprob_lists, counts):
             for produced, likely in list(zip(*found))[:count]:
                 end = produced.index(EOS) + 1 if EOS in produced else job.limit + 1
                 job.found.append(Hypothesis.build(produced[1:end], likely[1:end], self.search.length_penalty))

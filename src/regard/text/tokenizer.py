@@ -18,6 +18,7 @@ from regard.text.vocabulary import FIRST, PAD, SPECIALS, UNK, UNKNOWN, normalise
 
 FORMAT = 1
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
+_UNKNOWN = UNKNOWN.encode()
 _PATTERNS = {"characters": re.compile(".", re.DOTALL), "words": re.compile(r"\S+")}  # code points; runs without white space
 _CUTS = 1 << 18  # cut words that are remembered, some hundred bytes each
 
@@ -55,7 +56,11 @@ class Tokenizer:
         return [Piece(id, shown, *span) for id, shown, span in zip(ids, self.token_texts(ids), self.spans(ids))]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self.joint.join(filter(None, map(self._bytes, ids))).decode("utf-8", "replace")
+        known = self._known
+        parts = [known[id] if 0 <= id < self.size else _UNKNOWN for id in ids]
+        if self.joint:
+            parts = [part for part in parts if part]
+        return self.joint.join(parts).decode("utf-8", "replace")
 
     def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
         """Other ids of the same text."""
@@ -66,7 +71,8 @@ class Tokenizer:
         """Where each token lies in decode(ids), in characters; a special is an empty span."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         spans, end = [], 0  # end: characters finished so far
-        for token in map(self._bytes, ids):
+        for id in ids:
+            token = self._known[id] if 0 <= id < self.size else _UNKNOWN
             start = end + len(self.joint) if token and end else end
             end = start + len(decoder.decode(token))
             begun = decoder.getstate()[0] if token else b""  # a character that the next token goes on with
@@ -85,11 +91,12 @@ class Tokenizer:
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind}
 
-    def _bytes(self, id: int) -> bytes:
-        """What an id adds to decoded text: nothing for specials, "⁇" for <unk> and ids that do not exist."""
-        if FIRST <= id < self.size:
-            return self._tokens[id - FIRST]
-        return b"" if 0 <= id < FIRST and id != UNK else UNKNOWN.encode()
+    @cached_property
+    def _known(self) -> list[bytes]:
+        """What each id adds to decoded text: nothing for specials, "⁇" for <unk>."""
+        specials = [b""] * FIRST
+        specials[UNK] = _UNKNOWN
+        return [*specials, *self._tokens]
 
 
 class Listed(Tokenizer):
