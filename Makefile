@@ -6,6 +6,8 @@ BIN := .venv/bin
 # Some processors announce AMX and die of it, hence the first; two workers share the cores, hence the second.
 test test-laws: export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 test test-laws: export OMP_NUM_THREADS ?= 1
+# Threads that wait must not spin: two workers of two threads each would starve two cores.
+test test-laws: export OMP_WAIT_POLICY ?= PASSIVE
 
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20
 

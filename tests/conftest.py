@@ -1,6 +1,7 @@
 """What tests share: the option --law-seed, tiny settings, one trained run, and the command itself."""
 
 import os
+import signal
 import subprocess
 import sys
 import zlib
@@ -13,6 +14,9 @@ import pytest
 
 hypothesis.settings.register_profile("regard", derandomize=True)  # the same examples every time; others by --law-seed
 hypothesis.settings.load_profile("regard")
+
+# A shell starts what runs in the background with Ctrl-C ignored, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Settings = dict[str, dict[str, Any]]
 Command = Callable[..., subprocess.CompletedProcess[str]]
