@@ -28,7 +28,7 @@ def anonymous() -> int:
 def measure(pairs: int) -> dict[str, float]:
     """Train in this very process, and watch it from a thread."""
     import regard
-    from regard.reporter import Reporter
+    from regard.recipes.reporter import Reporter
 
     peak, ended, began = 0, threading.Event(), time.perf_counter()
 

@@ -78,8 +78,8 @@ def anonymous() -> int:
 def measure(path: Path, pairs: int, small: bool) -> dict[str, Any]:
     """Train in this very process, and watch it from a thread."""
     import regard
-    from regard import recipes
-    from regard.reporter import Reporter
+    from regard.recipes import training as recipes
+    from regard.recipes.reporter import Reporter
 
     peaks = {"now": 0}
     ended = threading.Event()

@@ -9,7 +9,7 @@ from PIL import Image
 
 import regard
 from regard.data.tasks import TASKS
-from regard.flow import gradient_flow, textbook
+from regard.inspection.flow import gradient_flow, textbook
 from regard.nn import sinusoids
 from regard.pictures.curves import curves, gradients
 from regard.pictures.embeddings import embedding_map

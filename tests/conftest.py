@@ -70,7 +70,7 @@ def tiny() -> Settings:
 def run(tiny: Settings, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A trained run on sums. It cannot calculate, and nobody may change it."""
     import regard
-    from regard.reporter import Reporter
+    from regard.recipes.reporter import Reporter
 
     data = {"options": {"train": 60, "dev": 12, "test": 12}, "batch_sentences": 20}
     text, out = {"tokenizer": "characters"}, tmp_path_factory.mktemp("run") / "sums"

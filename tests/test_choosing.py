@@ -9,17 +9,18 @@ import pytest
 import torch
 
 import regard
-from regard.choosing import least_risk, words
 from regard.config import RNNConfig, SearchConfig, TransformerConfig
 from regard.errors import UserError
+from regard.inference.demands import words
+from regard.inference.reranking import least_risk
+from regard.inference.translator import Sampling, Translator
 from regard.models import build_model
 from regard.models.ensemble import ensemble
 from regard.nn.devices import cpu_has_bf16
-from regard.result import ranking
+from regard.records.result import ranking
 from regard.search import Hypothesis
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import EOS
-from regard.translator import Sampling, Translator
 
 TINY = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0)
 WORDS = "le la chat chats chien noir noire petit petite dort mange vite café œuvre cat category cate at".split()  # noqa: SIM905

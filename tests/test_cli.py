@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import regard
 from regard.cli import app, main
+from regard.inspection import page
 
 VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets"]
 FIELDS = "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples seconds tokens_per_second"
@@ -353,7 +354,7 @@ def test_coverage(run, monkeypatch):
     (found,) = call("translate", run.path, "--json", "12+34", "--coverage").splitlines()
     assert "coverage" not in json.loads(plain)
     assert 0 < json.loads(found)["coverage"] <= 1
-    monkeypatch.setattr("regard.trust.HARDLY", 100.0)
+    monkeypatch.setattr("regard.records.result.HARDLY", 100.0)
     done = json.loads(call("translate", run.path, "12+34 5", "--json", "--coverage"))
     assert "hardly looked at (attention under 100.0): 12+34 5" in done["warnings"]
 
@@ -394,8 +395,8 @@ def test_evaluate_against(run):
 
 def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
     """The difference is this run's score minus the other's."""
-    from regard import recipes
-    from regard.result import Result
+    from regard.recipes import evaluation as recipes
+    from regard.records.result import Result
 
     Path("test.tsv").write_text("".join(f"{n}+{n}\tthe sum of {n} and {n} is {2 * n}\n" for n in range(10, 30)))
     truth = dict(line.split("\t") for line in Path("test.tsv").read_text().splitlines())
@@ -439,10 +440,9 @@ def test_show_attention_does_what_was_asked_for_and_no_more(run, here, monkeypat
     """One picture; evidence, which takes a reading of the text for each token, only for a page."""
     computed = []
     for name in ("occlusion", "gradient_times_input"):
-        work = getattr(regard.evidence, name)
+        work = getattr(page, name)
         watched = functools.partial(lambda name, work, *words: computed.append(name) or work(*words), name, work)
-        for module in (regard.evidence, sys.modules["regard.result"]):
-            monkeypatch.setattr(module, name, watched, raising=False)
+        monkeypatch.setattr(page, name, watched)
     assert call("show", "attention", run.path, "-940-819") == "attention.png\n"
     assert os.listdir() == ["attention.png"]
     assert Path("attention.png").read_bytes().startswith(b"\x89PNG")

@@ -1,6 +1,7 @@
 """Where a translator computes: when a GPU takes over, what happens where it has no room, and what a pickle carries."""
 
 import copy
+import json
 import pickle
 from contextlib import nullcontext
 
@@ -8,11 +9,12 @@ import pytest
 import torch
 
 import regard
-from regard import placed as placing
-from regard import translator as translating
 from regard.errors import UserError
+from regard.inference import placed as placing
+from regard.inference import translator as translating
+from regard.inference.placed import Placed, hooked
 from regard.nn.layers import ReadOnly, writable
-from regard.placed import Placed, hooked
+from regard.records.result import Result
 from regard.text.tokenizer import train_tokenizer
 
 TEXTS = ["1+1", "-940-819", "12+345", "7-8"]
@@ -242,6 +244,17 @@ def test_a_used_translator_can_be_pickled(ours):
     assert answers(again, n_best=2) == expected
     assert again("1+1").attention.blocks.keys() == ours("1+1").attention.blocks.keys()
     assert copy.deepcopy(ours)("1+1") == ours("1+1")
+
+
+def test_a_result_from_json_keeps_its_values_and_says_that_it_cannot_look(ours):
+    result = ours("-940-819", n_best=2)
+    again = Result.from_dict(json.loads(json.dumps(result.as_dict())))
+    assert again == result
+    assert again.alternatives == result.alternatives
+    assert again._repr_html_()
+    for look in (lambda: again.attention, lambda: again.overlooked, lambda: again.write_page("page.html")):
+        with pytest.raises(UserError, match="translate its source again"):
+            look()
 
 
 def test_a_pickled_result_keeps_its_values_and_says_that_it_cannot_look(ours):

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app, main
 from regard.data.batches import Batches
-from regard.doctor import PROOFS, doctor
-from regard.doctor import files as module
-from regard.doctor.files import Case
-from regard.reporter import Reporter
+from regard.inspection import doctor as proofs
+from regard.inspection.doctor import PROOFS, doctor
+from regard.inspection.doctor import files as module
+from regard.inspection.doctor.files import Case
+from regard.recipes.reporter import Reporter
 from regard.training import trainer as training
 
 OWN, SAVED, DATA = "settings, tokenizer as written", "checkpoints as written", "data is what config.toml says"
@@ -130,7 +131,7 @@ def test_data_of_which_pairs_were_left_out(tiny, tmp_path):
 
 
 def test_a_run_that_is_being_trained(mine):
-    run = regard.run.Run.open(mine)
+    run = regard.runs.run.Run.open(mine)
     with run.locked():
         rows = examine(mine, 1)
     assert failed(rows) == ["nobody is training it"]
@@ -220,7 +221,7 @@ def test_exit_code_of_the_command(mine, monkeypatch, capfd):
 
 def test_the_callers_threads_are_left_as_they_were(mine):
     before = torch.get_num_threads()
-    run = regard.run.Run.open(mine)
+    run = regard.runs.run.Run.open(mine)
     run.change(replace(run.config, train=replace(run.config.train, threads=before + 1)))
     assert not [row.name for row in doctor(mine) if row.passed is False]
     assert torch.get_num_threads() == before
@@ -229,7 +230,7 @@ def test_the_callers_threads_are_left_as_they_were(mine):
 def test_a_proof_is_one_function(run, monkeypatch):
     few = {"opens": PROOFS["opens"]}
     monkeypatch.setattr(module, "PROOFS", few)
-    monkeypatch.setattr(regard.doctor, "PROOFS", few)
+    monkeypatch.setattr(proofs, "PROOFS", few)
 
     @module.proof("the moon is full", "wait", "opens")
     def moon(case):

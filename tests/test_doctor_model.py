@@ -10,19 +10,19 @@ from safetensors.torch import load, save
 from typer.testing import CliRunner
 
 import regard
-from regard import storage
 from regard.cli import app
 from regard.config import RNNConfig, TransformerConfig
 from regard.data.batches import collate
-from regard.doctor import doctor, examine
-from regard.doctor import model as proofs
-from regard.doctor.files import Case, Remark, vocabulary
+from regard.inspection.doctor import doctor, examine
+from regard.inspection.doctor import model as proofs
+from regard.inspection.doctor.files import Case, Remark, vocabulary
 from regard.models import build_model
 from regard.models.transformer import TransformerState
 from regard.nn import Attention, Mask, Position
 from regard.nn.scores import ScaledDot
-from regard.reporter import Reporter
-from regard.run import Run
+from regard.recipes.reporter import Reporter
+from regard.runs import storage
+from regard.runs.run import Run
 from regard.text.vocabulary import BOS, EOS
 
 NUMBERS, FUTURE, ONLINE, PADDING = (
@@ -342,7 +342,7 @@ def test_parts_of_ones_own(tiny, tmp_path):
     assert (run.path / "samples.txt").exists()  # which needs the parts, too
     rows = {row.name: row for row in doctor(run.path)}
     assert failed(rows) == []
-    assert "parts={'score': Mine} to regard.doctor.doctor, in Python" in rows["the model can be built"].found
+    assert "parts={'score': Mine} to regard.inspection.doctor.doctor, in Python" in rows["the model can be built"].found
     assert rows[WEIGHTS].passed is rows["resume is exact"].passed is rows[NUMBERS].passed is None
     rows = {row.name: row for row in doctor(run.path, parts=own)}
     assert failed(rows) == []

@@ -16,16 +16,16 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app
 from regard.config import RNNConfig, TransformerConfig
-from regard.doctor import doctor
 from regard.errors import UserError
-from regard.evidence import Head, agreement, gradient_times_input, heads, occlusion, without
+from regard.inference.translator import Translator
+from regard.inspection.doctor import doctor
+from regard.inspection.evidence import Head, agreement, gradient_times_input, heads, occlusion, without
 from regard.models import build_model
-from regard.pruning import prune
-from regard.record import AttentionRecord
-from regard.reporter import Reporter
-from regard.result import Result
+from regard.recipes.pruning import prune
+from regard.recipes.reporter import Reporter
+from regard.records.attention import AttentionRecord
+from regard.records.result import Result
 from regard.text.tokenizer import train_tokenizer
-from regard.translator import Translator
 
 TEXT = "12+345"
 
@@ -99,7 +99,7 @@ def pruned(run, tmp_path_factory):
     """Without three of its six heads: a fourth comes back when the score falls, so that one attention keeps half of itself."""
     before, falling = digest(run.path), iter([0.5, 0.0, 0.5])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.pruning.exact_match", lambda answers, references: next(falling))
+        patch.setattr("regard.recipes.pruning.exact_match", lambda answers, references: next(falling))
         made = prune(run.path, tmp_path_factory.mktemp("pruned") / "new" / "run", tolerance=0.02)
     assert digest(run.path) == before
     assert len(gone(made)) % 2 == 1
@@ -167,7 +167,7 @@ def test_without_tolerance_only_what_harms_goes(run, tmp_path):
 
 def test_heads_come_back_when_the_score_falls(run, tmp_path, monkeypatch):
     falling = iter([50.0, 10.0, 49.0, 49.6])
-    monkeypatch.setattr("regard.pruning.exact_match", lambda answers, references: next(falling) / 100)
+    monkeypatch.setattr("regard.recipes.pruning.exact_match", lambda answers, references: next(falling) / 100)
     made = prune(run.path, tmp_path / "fallen", tolerance=10.0)
     assert len(gone(made)) == 6 - 2
     assert made.manifest["pruned"]["after"]["exact_match"] == pytest.approx(49.6)
@@ -202,7 +202,7 @@ def test_what_cannot_be_pruned_is_refused(run, tiny, tmp_path):
 
 
 def test_nothing_is_left_of_one_that_failed(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.pruning.storage.write_manifest", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("regard.recipes.pruning.storage.write_manifest", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prune(run.path, tmp_path / "new")
     assert list(tmp_path.iterdir()) == []

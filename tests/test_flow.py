@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from regard.config import RNNConfig, TransformerConfig
-from regard.flow import gradient_flow, textbook
+from regard.inspection.flow import gradient_flow, textbook
 from regard.models import build_model
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import regard
-from regard import translator as translating
 from regard.data.tasks import TASKS
-from regard.doctor import doctor
-from regard.evidence import heads_of, without
-from regard.pruning import prune
-from regard.reporter import Reporter
-from regard.translator import Sampling
+from regard.inference import translator as translating
+from regard.inference.translator import Sampling
+from regard.inspection.doctor import doctor
+from regard.inspection.evidence import heads_of, without
+from regard.recipes.pruning import prune
+from regard.recipes.reporter import Reporter
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

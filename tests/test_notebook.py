@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import regard
-from regard.record import AttentionRecord
-from regard.reporter import Reporter
+from regard.recipes.reporter import Reporter
+from regard.records.attention import AttentionRecord
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "</table>", "&amp;", "' onmouseover='x"]
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app
 from regard.errors import UserError
-from regard.reporter import Reporter
+from regard.recipes.reporter import Reporter
 
 KINDS = ["model", "curves", "attention", "training", "beam", "embeddings", "gradients", "positions"]
 

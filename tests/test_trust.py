@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 from torch import nn
 
 import regard
-from regard import storage
 from regard.config import SearchConfig, merge
 from regard.errors import UserError
+from regard.inference.loops import stuck
+from regard.inference.translator import Sampling, Translator
 from regard.models import Seq2Seq
-from regard.reporter import Reporter
+from regard.recipes.reporter import Reporter
+from regard.records.result import overlooked
+from regard.runs import storage
 from regard.search import Hypothesis, Job
+from regard.text.sentences import cut
 from regard.text.tokenizer import KINDS, train_tokenizer
 from regard.text.vocabulary import BOS, EOS
-from regard.translator import Sampling, Translator
-from regard.trust import cut, overlooked, stuck
 
 SURE, UNSURE = math.log(0.9), math.log(0.2)
 

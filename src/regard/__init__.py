@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from regard import config as config
     from regard import data as data
-    from regard import evidence as evidence
+    from regard import inspection as inspection
     from regard import models as models
     from regard import nn as nn
     from regard import pictures as pictures
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from regard import training as training
     from regard.config import Config as Config
     from regard.errors import UserError as UserError
-    from regard.recipes import Evaluation as Evaluation
-    from regard.recipes import evaluate as evaluate
-    from regard.recipes import train as train
-    from regard.result import Result as Result
-    from regard.run import Run as Run
-    from regard.translator import Sampling as Sampling
-    from regard.translator import Translator as Translator
-    from regard.translator import load as load
+    from regard.inference.translator import Sampling as Sampling
+    from regard.inference.translator import Translator as Translator
+    from regard.inference.translator import load as load
+    from regard.recipes.evaluation import Evaluation as Evaluation
+    from regard.recipes.evaluation import evaluate as evaluate
+    from regard.recipes.training import train as train
+    from regard.records.result import Result as Result
+    from regard.runs.run import Run as Run
 
 _NAMES = {
     "Config": "regard.config",
-    "Evaluation": "regard.recipes",
-    "Result": "regard.result",
-    "Run": "regard.run",
-    "Sampling": "regard.translator",
-    "Translator": "regard.translator",
+    "Evaluation": "regard.recipes.evaluation",
+    "Result": "regard.records.result",
+    "Run": "regard.runs.run",
+    "Sampling": "regard.inference.translator",
+    "Translator": "regard.inference.translator",
     "UserError": "regard.errors",
-    "evaluate": "regard.recipes",
-    "load": "regard.translator",
-    "train": "regard.recipes",
+    "evaluate": "regard.recipes.evaluation",
+    "load": "regard.inference.translator",
+    "train": "regard.recipes.training",
 }
-_MODULES = ("config", "data", "evidence", "models", "nn", "pictures", "scoring", "search", "text", "training")
+_MODULES = ("config", "data", "inspection", "models", "nn", "pictures", "scoring", "search", "text", "training")
 
 __all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
     "Config",
@@ -53,7 +53,7 @@ __all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
     "config",
     "data",
     "evaluate",
-    "evidence",
+    "inspection",
     "load",
     "models",
     "nn",

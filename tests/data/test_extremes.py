@@ -9,7 +9,7 @@ import pytest
 import regard
 from regard.config import merge
 from regard.errors import UserError
-from regard.reporter import Reporter
+from regard.recipes.reporter import Reporter
 
 
 @pytest.fixture

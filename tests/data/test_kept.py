@@ -19,8 +19,8 @@ from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
 from regard.data.splits import Leaks, Splits, _plain, from_iterable, leaks
 from regard.errors import UserError
-from regard.preparing import _tokenizers
-from regard.reporter import Reporter
+from regard.recipes.preparing import _tokenizers
+from regard.recipes.reporter import Reporter
 
 laws = settings(max_examples=80, deadline=None)
 text = st.one_of(st.text(st.sampled_from("ab\\tn\t\n\r\0\u2028é"), min_size=1), st.text(min_size=1)).map(
@@ -264,9 +264,9 @@ def test_subwords_are_learned_from_a_sample_and_words_from_everything(folder: Pa
     splits = from_iterable(data, dev=0, test=0, keep=partial(Kept, folder=folder))
     configs = {kind: regard.Config(text=regard.config.TextConfig(tokenizer=kind, size=600)) for kind in ("bpe", "words")}
     everything = {kind: _tokenizers(c, splits)[0].to_json() for kind, c in configs.items()}
-    monkeypatch.setattr("regard.preparing.TOKENIZER_SAMPLE", 401)
+    monkeypatch.setattr("regard.recipes.preparing.TOKENIZER_SAMPLE", 401)
     assert _tokenizers(configs["bpe"], splits)[0].to_json() == everything["bpe"]
-    monkeypatch.setattr("regard.preparing.TOKENIZER_SAMPLE", 40)
+    monkeypatch.setattr("regard.recipes.preparing.TOKENIZER_SAMPLE", 40)
     sampled = _tokenizers(configs["bpe"], splits)[0].to_json()
     assert sampled != everything["bpe"]
     assert _tokenizers(configs["bpe"], splits)[0].to_json() == sampled

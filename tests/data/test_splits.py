@@ -18,8 +18,8 @@ from regard.cli.data import data_inspect
 from regard.data.pairs import Pair
 from regard.data.splits import Leaks, Splits, Stream, from_iterable, grouped, leaks, open_data, open_split
 from regard.errors import UserError
-from regard.preparing import seen_in_training
-from regard.reporter import Reporter
+from regard.recipes.preparing import seen_in_training
+from regard.recipes.reporter import Reporter
 
 word = st.sampled_from("abcdefgh")
 items = st.lists(st.tuples(word, st.one_of(word, st.lists(word, min_size=1, max_size=3))), min_size=1, max_size=60)

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import regard.cli
-import regard.fitting
-from regard import storage
-from regard.run import Run
+import regard.recipes.fitting
+from regard.runs import storage
+from regard.runs.run import Run
 from regard.training.trainer import Trainer
 
 state = {"inside": False, "count": 0}
@@ -54,7 +54,7 @@ def write(path: Path, content: bytes, real=storage._write) -> None:
     real(path, content)
 
 
-def save(*args, real=regard.fitting.save_checkpoint):
+def save(*args, real=regard.recipes.fitting.save_checkpoint):
     state["inside"] = True
     real(*args)
     state["inside"] = False
@@ -82,7 +82,7 @@ if hold:
     storage._write = write
 if gate:
     Run.create = classmethod(create)  # type: ignore[method-assign]
-regard.fitting.save_checkpoint = save
+regard.recipes.fitting.save_checkpoint = save
 Trainer.update = update  # type: ignore[method-assign]
 sys.argv = ["regard", *words]
 regard.cli.main()

@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard import config as settings
-from regard.reporter import Reporter
+from regard.recipes.reporter import Reporter
 
 MODEL = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
 DATA = {"limit": 60, "dev": 12, "test": 4, "batch_sentences": 8, "options": {"length": 4, "symbols": 5}}
@@ -48,7 +48,7 @@ def train():
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
     """They take longer to draw than such a run to train."""
-    monkeypatch.setattr("regard.fitting.curves", lambda records, path: None)
+    monkeypatch.setattr("regard.recipes.fitting.curves", lambda records, path: None)
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +75,16 @@ def processes():
     """A server that has imported everything forks each child at once."""
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(
-        ["regard.recipes", "regard.cli", "torch._dynamo", "matplotlib.pyplot", "typer._adapters", "rich.progress", "pytest"]
+        [
+            "regard.recipes.training",
+            "regard.recipes.evaluation",
+            "regard.cli",
+            "torch._dynamo",
+            "matplotlib.pyplot",
+            "typer._adapters",
+            "rich.progress",
+            "pytest",
+        ]
     )
     return made
 

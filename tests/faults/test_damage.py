@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard.errors import UserError
-from regard.storage import Corrupt, read_directory
+from regard.runs.storage import Corrupt, read_directory
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_all_damaged(path, child):
 def test_a_checkpoint_older_than_a_damaged_one_is_kept(path, train, monkeypatch):
     """After a fallback the damaged one still is the newest by name: it must not push out what is saved now."""
     damage(path, ["step-00000012"])
-    real = regard.fitting.save_checkpoint
+    real = regard.recipes.fitting.save_checkpoint
 
     def saved(run, trainer):
         trainer.progress.step, step = 10, trainer.progress.step  # as if asked to stop there
@@ -114,7 +114,7 @@ def test_a_checkpoint_older_than_a_damaged_one_is_kept(path, train, monkeypatch)
         trainer.progress.step = step
         raise UserError("stopped")
 
-    monkeypatch.setattr("regard.fitting.save_checkpoint", saved)
+    monkeypatch.setattr("regard.recipes.fitting.save_checkpoint", saved)
     with pytest.raises(UserError, match="stopped"):
         train(path)
     assert read_directory(path / "checkpoints" / "step-00000010")
@@ -129,7 +129,7 @@ def test_a_best_that_is_gone(path, train, monkeypatch):
         raise UserError("stopped")
 
     with monkeypatch.context() as patch:
-        patch.setattr("regard.fitting._train", stop)
+        patch.setattr("regard.recipes.fitting._train", stop)
         with pytest.raises(UserError, match="stopped"):
             train(path)
     assert regard.Run.open(path).best == "step-00000009"

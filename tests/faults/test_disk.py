@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import regard
-import regard.fitting
+import regard.recipes.fitting
 from regard.errors import UserError
 from regard.nn.scores import Score
-from regard.reporter import Reporter
-from regard.storage import read_directory
+from regard.recipes.reporter import Reporter
+from regard.runs.storage import read_directory
 
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.ESTALE]
 CALLS = ("mkdir", "open", "fsync", "rename", "replace")
@@ -53,7 +53,7 @@ def faults(monkeypatch):
             self.count += self.inside
             return self.inside and self.at <= self.count <= self.to
 
-    made, really, save = Faults(), Path.open, regard.fitting.save_checkpoint
+    made, really, save = Faults(), Path.open, regard.recipes.fitting.save_checkpoint
 
     def failing(name, real):
         def call(*args, **more):
@@ -78,7 +78,7 @@ def faults(monkeypatch):
     for name in CALLS:
         failing(name, getattr(os, name))
     monkeypatch.setattr(Path, "open", opened)
-    monkeypatch.setattr("regard.fitting.save_checkpoint", saved)
+    monkeypatch.setattr("regard.recipes.fitting.save_checkpoint", saved)
     return made
 
 
@@ -90,8 +90,8 @@ def begun(tmp_path_factory, train):
     def full(*args):
         raise OSError(errno.ENOSPC, "full")
 
-    real = regard.fitting.save_checkpoint
-    patch.setattr("regard.fitting.save_checkpoint", lambda run, t: real(run, t) if t.progress.step == 3 else full())
+    real = regard.recipes.fitting.save_checkpoint
+    patch.setattr("regard.recipes.fitting.save_checkpoint", lambda run, t: real(run, t) if t.progress.step == 3 else full())
     with pytest.raises(UserError, match="full"):
         train(path)
     patch.undo()

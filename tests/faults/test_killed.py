@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from regard.errors import UserError
-from regard.storage import read_directory
+from regard.runs.storage import read_directory
 
 EVERY = 3
 MOMENTS = 36

@@ -11,11 +11,12 @@ from safetensors.torch import load as tensors_from_bytes
 from torch import nn
 
 import regard
-from regard import storage
 from regard.config import TrainConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import Seq2Seq, Sums, build_model
+from regard.recipes.reporter import Reporter
+from regard.runs import storage
 from regard.training.optimizer import optimizer_tensors
 from regard.training.trainer import Trainer, places
 
@@ -120,7 +121,7 @@ def poison(monkeypatch):
         return total * math.nan if kind == "loss" else total
 
     monkeypatch.setattr(Trainer, "_gradient", gradient)
-    monkeypatch.setattr("regard.fitting._finish", lambda run, device, parts: None)
+    monkeypatch.setattr("regard.recipes.fitting._finish", lambda run, device, parts: None)
 
     def ask(where):
         asked[:] = [where]
@@ -150,7 +151,7 @@ def test_nothing_that_is_not_finite_is_ever_saved(tmp_path, train, poison, monke
             return kind if step == at and len(met) == 1 else ""
 
         poison(where)
-        run = regard.train("copy", out=path, resume=True, train={"steps": 12}, reporter=regard.reporter.Reporter(quiet=True))
+        run = regard.train("copy", out=path, resume=True, train={"steps": 12}, reporter=Reporter(quiet=True))
         assert run.checkpoints()[-1] == "step-00000012"
         assert len(met) == (2 if kind == "weights" else 1)
         assert all(x.isfinite().all() for name in run.checkpoints() for x in run.model(name).parameters())
@@ -399,7 +400,7 @@ def test_back_to_step_0_is_a_new_beginning(tmp_path, train, poison, monkeypatch,
         poison(where)
         run = train(tmp_path / "troubled", **given)
         assert "back to step 0 with a rate of 0.5" in run.said
-        real = regard.fitting.make_trainer
+        real = regard.training.start.make_trainer
 
         def slower(*args):
             made = real(*args)
@@ -407,7 +408,7 @@ def test_back_to_step_0_is_a_new_beginning(tmp_path, train, poison, monkeypatch,
             return made
 
         poison(lambda step: "")
-        patch.setattr("regard.fitting.make_trainer", slower)
+        patch.setattr("regard.recipes.fitting.make_trainer", slower)
         fresh = train(tmp_path / "fresh", **given)
     assert digests(run.path) == digests(fresh.path)
     assert log(run.path) == log(fresh.path)

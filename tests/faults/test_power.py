@@ -9,11 +9,12 @@ from hashlib import sha256
 import pytest
 import torch
 
-from regard import Run, storage
+from regard import Run
 from regard.data.corpus import Corpus
-from regard.fitting import make_trainer
+from regard.runs import storage
 from regard.training import checkpoint
 from regard.training.parallel import World
+from regard.training.start import make_trainer
 
 STATES = 200
 CALLS = ("mkdir", "fsync", "rename", "replace", "unlink", "rmdir")
@@ -113,7 +114,7 @@ def disk(tmp_path_factory, train):
         return name
 
     watch(watched, patch)
-    patch.setattr("regard.fitting.save_checkpoint", saved)
+    patch.setattr("regard.recipes.fitting.save_checkpoint", saved)
     train(root / "run", steps=15, evaluate_every=4, log_every=2, keep=2, average=2)
     patch.undo()
     return watched

@@ -12,10 +12,11 @@ import time
 import pytest
 
 import regard
-from regard import preparing
-from regard.fitting import Interrupted, make_trainer
+from regard.errors import Interrupted
 from regard.nn.devices import pick_device
+from regard.recipes import preparing
 from regard.training.parallel import World
+from regard.training.start import make_trainer
 from regard.training.trainer import Trainer
 
 MATRIX = [(accumulate, precision) for accumulate in (1, 4) for precision in ("fp32", "bf16")]

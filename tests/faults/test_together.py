@@ -5,9 +5,9 @@ import signal
 import pytest
 
 import regard
-from regard import run as runs
 from regard.errors import UserError
-from regard.storage import read_directory
+from regard.runs import claim as claims
+from regard.runs.storage import read_directory
 
 
 def complete(path):
@@ -86,11 +86,11 @@ def test_what_a_killed_process_left_is_swept(tmp_path, child, train):
 
 
 def test_a_claim_that_is_given_back_leaves_nothing(tmp_path):
-    with runs.Claim.take(tmp_path / "runs" / "a") as claim:
+    with claims.Claim.take(tmp_path / "runs" / "a") as claim:
         (claim.aside / "data").mkdir()
         with pytest.raises(UserError, match="another process is preparing this run"):
-            runs.Claim.take(tmp_path / "runs" / "a")
-        with runs.Claim.take(tmp_path / "runs" / "b"):
+            claims.Claim.take(tmp_path / "runs" / "a")
+        with claims.Claim.take(tmp_path / "runs" / "b"):
             pass
     assert list(tmp_path.iterdir()) == []
 
@@ -98,24 +98,24 @@ def test_a_claim_that_is_given_back_leaves_nothing(tmp_path):
 def test_a_name_that_exists_is_not_claimed(tmp_path):
     (tmp_path / "a").mkdir()
     with pytest.raises(UserError, match="exists: --resume goes on with it"):
-        runs.Claim.take(tmp_path / "a")
-    with runs.Claim.take_next(tmp_path / "a") as claim:
+        claims.Claim.take(tmp_path / "a")
+    with claims.Claim.take_next(tmp_path / "a") as claim:
         assert claim.folder == tmp_path / "a-2"
     assert hidden(tmp_path) == []
 
 
 def test_the_newest_of_a_name(tmp_path):
-    assert runs.newest_numbered(tmp_path / "a") == tmp_path / "a"
+    assert claims.newest_numbered(tmp_path / "a") == tmp_path / "a"
     for name in ("a", "a-3", "a-x", "b-7", "a-b-9"):
         (tmp_path / name).mkdir()
-    assert runs.newest_numbered(tmp_path / "a") == tmp_path / "a-3"
-    assert runs.newest_numbered(tmp_path / "none" / "a") == tmp_path / "none" / "a"
+    assert claims.newest_numbered(tmp_path / "a") == tmp_path / "a-3"
+    assert claims.newest_numbered(tmp_path / "none" / "a") == tmp_path / "none" / "a"
 
 
 def test_a_parent_that_may_not_be_written_is_told(tmp_path, monkeypatch):
     def refused(*args, **more):
         raise PermissionError(13, "Permission denied", str(tmp_path / ".a.lock"))
 
-    monkeypatch.setattr("regard.storage.lock", refused)
+    monkeypatch.setattr("regard.runs.storage.lock", refused)
     with pytest.raises(UserError, match=r"\.a\.lock: Permission denied$"):
-        runs.Claim.take(tmp_path / "a")
+        claims.Claim.take(tmp_path / "a")

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.inference.translator import Translator
 from regard.nn import attention as module
 from regard.nn import watch
-from regard.record import AttentionRecord
+from regard.records.attention import AttentionRecord
 from regard.search import Beam, Job, Rules, Traced, decode
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
-from regard.translator import Translator
 
 
 class Paths(Beam):

@@ -12,8 +12,8 @@ import time
 import pytest
 
 import regard
-from regard.fitting import Interrupted
-from regard.reporter import Reporter
+from regard.errors import Interrupted
+from regard.recipes.reporter import Reporter
 from regard.training.trainer import Trainer
 
 pytestmark = pytest.mark.once  # whole runs, trained with one seed, whatever --law-seed says
@@ -129,7 +129,7 @@ def test_killed_at_random_moments(tmp_path):
     given = {"model": SIZES["transformer"], "data": DATA, "train": settings}
     whole = regard.train("copy", out=tmp_path / "whole", reporter=Silent(), **given)
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["regard.recipes", "torch._dynamo", "matplotlib.pyplot"])
+    processes.set_forkserver_preload(["regard.recipes.training", "torch._dynamo", "matplotlib.pyplot"])
     out, moments = tmp_path / "killed", random.Random(8)
     for _ in range(6):
         before, deadline = steps_done(out), time.monotonic() + 30

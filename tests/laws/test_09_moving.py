@@ -17,8 +17,8 @@ from regard.config import MODELS, SECTIONS, Config, build, merge, parse_override
 from regard.errors import UserError
 from regard.models import build_model
 from regard.nn import Attention
-from regard.reporter import Reporter
-from regard.run import Undrawn, set_weights
+from regard.recipes.reporter import Reporter
+from regard.runs.weights import Undrawn, set_weights
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.floats(1e-12, 1e6) | st.integers(1, 50).map(float)

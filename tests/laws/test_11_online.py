@@ -21,15 +21,15 @@ import regard
 from regard.cli import app
 from regard.config import SearchConfig, TransformerConfig
 from regard.errors import UserError
+from regard.inference.online import Sentence
+from regard.inference.translator import Translator
 from regard.models import build_model
-from regard.online import Sentence
-from regard.recipes import _words
-from regard.reporter import Reporter
+from regard.recipes.reporter import Reporter
+from regard.recipes.training import _words
 from regard.scoring.latency import delays
 from regard.search import Rules, beam, greedy
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import BOS, EOS
-from regard.translator import Translator
 
 few = settings(max_examples=3, deadline=None, derandomize=True)
 some = settings(max_examples=25, deadline=None, derandomize=True)
@@ -152,7 +152,7 @@ def test_text_comes_as_it_would_at_once(seed_of, kind, pieces, wait, seed):
     translator = Translator(waiting(model, wait), tokens, tokens, SearchConfig(width=1, limit_ratio=1.5, limit_extra=3))
     text = "".join(pieces)
     with pytest.MonkeyPatch.context() as patch:  # what has been said cannot be said again without its loops
-        patch.setattr("regard.translator.free", lambda *_: {})
+        patch.setattr("regard.inference.translator.free", lambda *_: {})
         expected = translator(text).text
     assert tokens.encode(text) == [id for ids in map(tokens.encode, cut(text)) for id in ids]
     live = translator.online(wait)
@@ -162,7 +162,7 @@ def test_text_comes_as_it_would_at_once(seed_of, kind, pieces, wait, seed):
 
 def cut(text):
     """As `read` does."""
-    from regard.online import WORD
+    from regard.inference.online import WORD
 
     words = [found[0] for found in WORD.finditer(text)]
     return [*words, text[sum(map(len, words)) :]]

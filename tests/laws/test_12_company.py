@@ -15,12 +15,12 @@ import torch
 import regard
 from regard.config import SearchConfig, build
 from regard.data.batches import collate
+from regard.inference.translator import Sampling, Translator
 from regard.models import build_model
 from regard.models.rnn import RNNState
 from regard.search import Beam, Job, Rules, decode
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import EOS
-from regard.translator import Sampling, Translator
 
 TATOEBA = Path(os.environ.get("REGARD_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tatoeba-fra-eng"
 

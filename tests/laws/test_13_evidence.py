@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.evidence import gradient_times_input, heads, heads_of, logit_lens, occlusion, without
+from regard.inference.translator import Translator
+from regard.inspection.evidence import gradient_times_input, heads, heads_of, logit_lens, occlusion, without
 from regard.models.ensemble import ensemble
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
 from regard.nn.layers import read_only
-from regard.result import Result
+from regard.records.result import Result
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
-from regard.translator import Translator
 
 TOKENS = train_tokenizer("characters", ["abcdefghijklmn"], size=100)  # 30 with those reserved, as the models here have
 TEXT, IDS, SPARE = "bangle", [17, 20, 16, 25], 4

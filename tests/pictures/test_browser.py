@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from regard.pictures.page import write_page
-from regard.record import AttentionRecord, Node
+from regard.records.attention import AttentionRecord
+from regard.records.tree import Node
 
 try:
     from playwright import sync_api as playwright

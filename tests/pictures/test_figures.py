@@ -16,7 +16,7 @@ from regard.pictures import shown
 from regard.pictures.curves import curves
 from regard.pictures.heatmaps import head_grid, heatmap
 from regard.pictures.positions import positions_figure
-from regard.record import AttentionRecord
+from regard.records.attention import AttentionRecord
 
 HOSTILE = ["</script>", "$x_1$", "$", "_", "😀", "مرحبا", "\t", "", "\x00\x1b", "日本", "a\nb", "\\frac{", "w" * 80]
 

@@ -19,7 +19,7 @@ from regard.pictures.curves import gradients
 from regard.pictures.embeddings import embedding_map
 from regard.pictures.heatmaps import growth, head_grid, heatmap
 from regard.pictures.tree import beam_tree
-from regard.record import Node
+from regard.records.tree import Node
 
 HOSTILE = ["</script>", "$x_1$", "$", "_", "😀", "مرحبا", "\t", "", "\x00\x1b", "日本", "a\nb", "\\frac{", "w" * 80]
 WORDS = ["the", "Wellington", "qgy", "I", "_signed", "été", "antidisestablishmentarianism"]

@@ -12,7 +12,8 @@ import pytest
 from regard.errors import UserError
 from regard.pictures import page as pages
 from regard.pictures.page import attention_page, write_page
-from regard.record import AttentionRecord, Node
+from regard.records.attention import AttentionRecord
+from regard.records.tree import Node
 
 SOURCE = ["</script><script>alert(1)</script>", "$x_1$", "😀", "مرحبا", "\t"]
 TARGET = ["<b>&amp;", "été", "</s>"]

@@ -3,8 +3,8 @@
 import pytest
 
 import regard
-from regard.demo import COURSE
-from regard.reporter import Reporter
+from regard.recipes.demo import COURSE
+from regard.recipes.reporter import Reporter
 
 pytestmark = pytest.mark.slow
 

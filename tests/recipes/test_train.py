@@ -14,9 +14,9 @@ import torch
 import regard
 from regard.config import merge
 from regard.data.splits import open_data
-from regard.planning import choose
-from regard.reporter import Reporter
-from regard.run import get_weights
+from regard.recipes.planning import choose
+from regard.recipes.reporter import Reporter
+from regard.runs.weights import get_weights
 from regard.training.trainer import Trainer
 
 WORDS = [f"{a} {b}" for a in ("red", "green", "blue", "old", "new") for b in ("cat", "dog", "hat", "box")]
@@ -341,7 +341,7 @@ def test_a_fine_tuned_run_starts_though_its_base_is_gone(train, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("regard.recipes.fit", killed)
+        patch.setattr("regard.recipes.training.fit", killed)
         with pytest.raises(KeyboardInterrupt):
             train(NEW_PAIRS, out="new", start_from=old.path, train={"rate": 0.0})
     shutil.rmtree(old.path)
@@ -365,7 +365,7 @@ def test_a_base_without_checkpoints_is_told_before_anything_is_read(train):
 def test_weights_to_start_from_that_were_damaged_are_told(train, monkeypatch):
     old = train(out="old")
     with monkeypatch.context() as patch:
-        patch.setattr("regard.recipes.fit", lambda run, **more: run)
+        patch.setattr("regard.recipes.training.fit", lambda run, **more: run)
         new = train(NEW_PAIRS, out="new", start_from=old.path)
     file = new.path / "start" / "model.safetensors"
     content = bytearray(file.read_bytes())
@@ -380,7 +380,7 @@ def test_training_leaves_torch_as_it_was(train, monkeypatch, fails):
     """Its threads, and what is drawn next: from torch, NumPy and Python."""
     threads = torch.get_num_threads()
     if fails:
-        monkeypatch.setattr("regard.fitting._finish", lambda *args: 1 / 0)
+        monkeypatch.setattr("regard.recipes.fitting._finish", lambda *args: 1 / 0)
 
     def drawn():
         return torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()

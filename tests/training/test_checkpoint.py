@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard import storage
 from regard.errors import UserError
-from regard.reporter import Reporter
+from regard.recipes.reporter import Reporter
+from regard.runs import storage
 from regard.training.trainer import Trainer
 
 MODEL = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
@@ -186,7 +186,7 @@ def test_a_reader_beside_a_training(run):
     script = (
         "import shutil, sys\n"
         "from pathlib import Path\n"
-        "from regard import storage\n"
+        "from regard.runs import storage\n"
         "run, best = Path(sys.argv[1]), sys.argv[2]\n"
         "files = storage.read_directory(run / 'checkpoints' / best)\n"
         "for step in range(1000, 100000):\n"

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import regard
-from regard import fitting
-from regard.fitting import make_trainer
-from regard.reporter import Reporter
-from regard.run import get_weights
+from regard.recipes import fitting
+from regard.recipes.reporter import Reporter
+from regard.runs.weights import get_weights
 from regard.training import forecast as module
 from regard.training.forecast import forecast
 from regard.training.parallel import World
+from regard.training.start import make_trainer
 from regard.training.trainer import places
 
 DATA = {"limit": 80, "dev": 4, "test": 4, "batch_sentences": 16, "options": {"length": 6, "symbols": 5}}

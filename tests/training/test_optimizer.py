@@ -10,7 +10,7 @@ from torch import nn
 from regard.config import TrainConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.models import build_model
-from regard.storage import Corrupt
+from regard.runs.storage import Corrupt
 from regard.training.optimizer import make_optimizer, optimizer_tensors, orthogonal, restore_optimizer
 
 

@@ -20,12 +20,13 @@ from safetensors.torch import load_file
 
 import regard
 from regard.data.batches import Batches, collate
-from regard.errors import UserError
-from regard.fitting import Interrupted, fit
+from regard.errors import Interrupted, UserError
 from regard.models import Sums
-from regard.preparing import prepare
-from regard.reporter import Reporter
-from regard.run import Claim, Run
+from regard.recipes.fitting import fit
+from regard.recipes.preparing import prepare
+from regard.recipes.reporter import Reporter
+from regard.runs.claim import Claim
+from regard.runs.run import Run
 from regard.training.parallel import World
 from regard.training.trainer import Trainer
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from regard import storage
+from regard.runs import storage
 
 TRAIN = """
 import sys
@@ -25,7 +25,7 @@ run = regard.train(pairs, out="run", **settings)
 assert run.checkpoints()[-1] == "step-00000030"
 
 from regard.errors import UserError
-from regard.storage import lock
+from regard.runs.storage import lock
 from regard.training import forecast
 
 held = lock(run.path / "lock")

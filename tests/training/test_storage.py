@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from regard import storage
-from regard.storage import Corrupt, read_directory, write_directory, write_text
+from regard.runs import storage
+from regard.runs.storage import Corrupt, read_directory, write_directory, write_text
 
 FILES = {"model.bin": random.Random(1).randbytes(3000), "progress.json": b'{"step": 3}', "empty": b""}
 

@@ -60,7 +60,7 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 @app.command()
 def demo(out: Out = None) -> None:
     """Two minutes: train English → French on built-in sentences, and look at the result."""
-    from regard.demo import demo as run_demo
+    from regard.recipes.demo import demo as run_demo
 
     run_demo(out)
 
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str) -> None:
-    from regard.recipes import evaluate_waiting
+    from regard.recipes.evaluation import evaluate_waiting
 
     if wrong := [word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))]:
         raise UserError(f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: 1,3,5,7,inf")
@@ -133,7 +133,7 @@ def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_jso
 @app.command()
 def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> None:
     """Prove that a run is sound.  Example: `regard doctor runs/demo`"""
-    from regard.doctor import doctor as run_doctor
+    from regard.inspection.doctor import doctor as run_doctor
 
     rows = run_doctor(run, device=device)
     if as_json:
@@ -155,7 +155,7 @@ def prune(
     device: Device = "auto",
 ) -> None:
     """Turn off the attention heads that a model can do without.  Example: `regard prune runs/demo --out runs/less`"""
-    from regard.pruning import prune as silence
+    from regard.recipes.pruning import prune as silence
 
     made = silence(run, out, tolerance=tolerance, points=points, device=device).manifest["pruned"]
     if as_json:

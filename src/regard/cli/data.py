@@ -55,8 +55,8 @@ def data_inspect(data: Annotated[str, typer.Argument(metavar="DATA")], settings:
     """What is in some data, what would be skipped, and what `train` would choose.  Example: `regard data inspect pairs.tsv`"""
     from regard.data.kept import Kept
     from regard.data.splits import leaks
-    from regard.planning import choose, survey
-    from regard.preparing import open_splits
+    from regard.recipes.planning import choose, survey
+    from regard.recipes.preparing import open_splits
 
     given = merge({"data": {"path": data}}, parse_overrides(settings or []))
     splits = open_splits(build(given).data, keep=partial(Kept, folder=Path(tempfile.gettempdir())))  # it is read several times

@@ -186,7 +186,7 @@ def show_gradients(
     out: Out = Path("gradients.png"),
 ) -> None:
     """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show gradients --length 60`"""
-    from regard.flow import gradient_flow, textbook
+    from regard.inspection.flow import gradient_flow, textbook
     from regard.pictures.curves import gradients
 
     models = {one.path.name: one.model() for one in map(regard.Run.open, runs)} if runs else textbook()
@@ -234,7 +234,7 @@ def show_evidence(
 ) -> None:
     """What an answer hangs on.  Example: `regard show evidence runs/demo "he's calm ."`"""
     refuse_options([text], show_evidence)
-    import regard.evidence as reasons
+    import regard.inspection.evidence as reasons
 
     translator, result = answered(run, text, beam=beam, device=device)
     lost, seen = reasons.occlusion(translator, result), result.attention

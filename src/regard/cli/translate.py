@@ -97,7 +97,7 @@ def translate(
 
 def _follow(live: Any, text: list[str] | None) -> None:
     """Answer while the line is still being written."""
-    from regard.online import follow
+    from regard.inference.online import follow
 
     with reader_may_leave():
         follow(live, ["\n".join(text).encode()] if text else iter(lambda: os.read(0, 1 << 16), b""))
@@ -114,7 +114,7 @@ def _answers(
     translator: Any, bursts: Iterable[list[bytes]], wishes: dict[str, Any], coverage: bool
 ) -> Iterator[tuple[Any, bool]]:
     """The result of each line, with what is wrong with the line itself, and whether it is the last of its burst."""
-    from regard.trust import HARDLY
+    from regard.records.result import HARDLY
 
     number = 0
     for burst in bursts:
@@ -130,7 +130,7 @@ def _answers(
 
 def _sampling(sample: bool, *drawn: Any) -> Any:
     """How to draw; None: not at all, and then nobody may say how."""
-    from regard.translator import Sampling
+    from regard.inference.translator import Sampling
 
     made = Sampling(*drawn)
     if not sample and not made.risk and made != Sampling():
@@ -154,7 +154,7 @@ def _search_settings(words: list[str] | None) -> dict[str, Any]:
 
 def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
     """What is printed for one text: its answers, one a line, or a JSON object."""
-    from regard.result import ranking
+    from regard.records.result import ranking
 
     if as_json:
         return json.dumps(_object(result, coverage), ensure_ascii=False)

@@ -21,7 +21,8 @@ import numpy as np
 
 from regard.errors import UserError
 from regard.pictures import shown
-from regard.record import AttentionRecord, Node, grouped
+from regard.records.attention import AttentionRecord, grouped
+from regard.records.tree import Node
 
 # What each block is called, and its rows and columns.
 NAMES = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.errors import UserError
 from regard.pictures import COLOURS, Figure, Place, blank, save, shown, sizes, text_style
-from regard.record import Node
+from regard.records.tree import Node
 
 MOST = 60  # rows; with more of them, what was dropped at once is left out
 LOOKS: dict[str, dict[str, Any]] = {

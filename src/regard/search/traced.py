@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor
 
-from regard.record import Node
+from regard.records.tree import Node
 from regard.search.engine import Paths, Search
 from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import EOS

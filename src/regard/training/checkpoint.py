@@ -9,9 +9,10 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from regard import storage
 from regard.errors import Failed
-from regard.run import Run, get_weights, set_weights, spread, whole
+from regard.runs import storage
+from regard.runs.run import Run
+from regard.runs.weights import get_weights, set_weights, spread, whole
 from regard.training.optimizer import optimizer_tensors, restore_optimizer
 from regard.training.trainer import Trainer, Trouble
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import TrainConfig
-from regard.run import spread, whole
-from regard.storage import Corrupt
+from regard.runs.storage import Corrupt
+from regard.runs.weights import spread, whole
 from regard.training import fused
 
 FUSED = ("cpu", "cuda")  # devices whose fused optimisers were tried

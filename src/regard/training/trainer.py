@@ -17,7 +17,7 @@ from regard.errors import Failed
 from regard.models import Seq2Seq, Sums
 from regard.nn.devices import float_for_sums, seed_device
 from regard.nn.kernels import at_least_single
-from regard.run import set_weights, whole
+from regard.runs.weights import set_weights, whole
 from regard.text.vocabulary import PAD
 from regard.training import fused
 from regard.training.guard import Guard

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import torch
 
-from regard import storage
 from regard.data.batches import Batch
-from regard.doctor import files, model
-from regard.doctor.files import PROOFS, Case, Row, proof, prove
+from regard.inspection.doctor import files, model
+from regard.inspection.doctor.files import PROOFS, Case, Row, proof, prove
 from regard.models import Seq2Seq
 from regard.nn.devices import pick_device
-from regard.run import Parts, Run
+from regard.runs import storage
+from regard.runs.run import Parts, Run
 
 __all__ = ["PROOFS", "Row", "doctor", "examine", "files", "model", "proof"]
 

@@ -21,7 +21,7 @@ from regard.models.ensemble import Decoders
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
 from regard.nn.kernels import at_least_single
-from regard.record import AttentionRecord, block_of
+from regard.records.attention import AttentionRecord, block_of
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
 
@@ -42,7 +42,7 @@ class Reader(Protocol):
 
 
 class Answer(Protocol):
-    """A `regard.result.Result`: a text, and what was answered."""
+    """A `regard.records.result.Result`: a text, and what was answered."""
 
     @property
     def source(self) -> str: ...

@@ -7,134 +7,28 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from html import escape
-from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
-from filelock import BaseFileLock
 from safetensors.torch import load as tensors_from_bytes
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 import regard
 from regard import config as settings
-from regard import storage
 from regard.config import Config
 from regard.errors import UserError
 from regard.models import Seq2Seq, build_model
-from regard.storage import Corrupt
+from regard.runs import storage
+from regard.runs.claim import Claim
+from regard.runs.storage import Corrupt
+from regard.runs.weights import Undrawn, set_weights
 from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
 START = "start"  # a folder of a fine-tuned run: the weights it starts from
 ATTEMPTS = 100  # at reading the best checkpoint while a training replaces it again and again
 Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `score` or `position`
-
-
-class Taken(UserError):
-    """The name of a new run is not free."""
-
-
-class Claim:
-    """The name of a new run, held by one process from before it reads its data until the run is there.
-
-        with Claim.take(folder) as claim:
-            ...  # write into claim.aside, an empty folder beside the run's place
-            Run.create(claim, ...)
-
-    `.NAME.lock` is locked meanwhile, and `.NAME.tmp` belongs to whoever holds that lock: what is found there belongs
-    to a process that was killed, and is swept. No other name is ever touched.
-    """
-
-    def __init__(self, folder: Path, lock: BaseFileLock, *, new_parent: bool) -> None:
-        self.folder = folder
-        self.aside = folder.with_name(f".{folder.name}.tmp")
-        self._lock = lock
-        self._lock_file = self.file_of(folder)
-        self._new_parent = new_parent
-
-    @staticmethod
-    def file_of(folder: Path) -> Path:
-        """The lock file of a name."""
-        return folder.with_name(f".{folder.name}.lock")
-
-    @classmethod
-    def take(cls, folder: Path) -> Self:
-        """Claim exactly this name; Taken if a run stands there, or another process is preparing one."""
-        with storage.disk_faults_told(folder):
-            new_parent = not folder.parent.exists()
-            while True:
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    lock = storage.lock(cls.file_of(folder))
-                    break
-                except FileNotFoundError:
-                    if folder.parent.exists():
-                        raise
-                    # Else another process gave up and took its empty parent folder away: make it again.
-        if lock is None:
-            raise Taken(f"{folder}: another process is preparing this run")
-
-        claim = cls(folder, lock, new_parent=new_parent)
-        try:
-            if folder.exists():
-                raise Taken(f"{folder} exists: --resume goes on with it, --out names another folder")
-            with storage.disk_faults_told(folder):
-                if claim.aside.exists():
-                    shutil.rmtree(claim.aside)
-                claim.aside.mkdir()
-        except BaseException:
-            claim.give_back()
-            raise
-        return claim
-
-    @classmethod
-    def take_next(cls, first: Path) -> Self:
-        """Claim the first free name of NAME, NAME-2, NAME-3 …"""
-        for folder in numbered(first):
-            if folder.exists():
-                continue
-            try:
-                return cls.take(folder)
-            except Taken:
-                continue
-        raise AssertionError("numbers have no end")
-
-    def give_back(self) -> None:
-        """Remove what is left beside the run's place, and let others claim the name."""
-        shutil.rmtree(self.aside, ignore_errors=True)
-        with suppress(OSError):  # Windows deletes no open file; it means nothing where it stays
-            self._lock_file.unlink(missing_ok=True)
-        self._lock.release()
-        if self._new_parent:
-            with suppress(OSError):  # not empty: it is in use
-                self.folder.parent.rmdir()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.give_back()
-
-
-def numbered(first: Path) -> Iterator[Path]:
-    """NAME, NAME-2, NAME-3 …"""
-    yield first
-    for number in count(2):
-        yield first.with_name(f"{first.name}-{number}")
-
-
-def newest_numbered(first: Path) -> Path:
-    """Of NAME, NAME-2, NAME-3 … the one with the highest number that exists; NAME if none does."""
-    numbers = [1]
-    for path in first.parent.glob("*"):
-        name, _, number = path.name.rpartition("-")
-        if name == first.name and number.isdecimal() and number.isascii():
-            numbers.append(int(number))
-    highest = max(numbers)
-    return first if highest == 1 else first.with_name(f"{first.name}-{highest}")
 
 
 class Run:
@@ -320,64 +214,3 @@ class Run:
         """Remove what a killed process left half written."""
         for left in [*self.path.glob(".*.tmp"), *(self.path / "checkpoints").glob(".*.tmp")]:
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-
-def whole(x: Tensor) -> Tensor:
-    """x as one tensor, however it is spread over processes."""
-    full: Any = getattr(x, "full_tensor", None)
-    return x if full is None else full()
-
-
-def spread(x: Tensor, like: Tensor) -> Tensor:
-    """The reverse: x where and as `like` is."""
-    mesh: Any = getattr(like, "device_mesh", None)
-    if mesh is None:
-        return x.to(like.device)
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(x.to(like.device), mesh, getattr(like, "placements", None))
-
-
-def get_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter once, on the CPU; tied ones under their first name."""
-    return {name: whole(p.detach()).cpu().contiguous() for name, p in model.named_parameters()}
-
-
-class Undrawn(TorchFunctionMode):
-    """Build a model without drawing its weights, for weights that will be read from a file.
-
-    Drawing them takes a third of the time that opening a run does. Only parameters are left as they
-    are, which `set_weights` then fills, every one of them; buffers are computed as always.
-    """
-
-    DRAWS = (
-        nn.init.kaiming_uniform_,
-        nn.init.xavier_uniform_,
-        nn.init.orthogonal_,
-        nn.init.uniform_,
-        nn.init.normal_,
-        Tensor.uniform_,
-        Tensor.normal_,
-    )
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function in self.DRAWS:
-            tensor = args[0] if args else kwargs["tensor"]
-            if isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter):
-                return tensor
-        return function(*args, **kwargs)
-
-
-def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
-    """Copy weights in; names and shapes must be exactly the model's, and every number finite."""
-    own = dict(model.named_parameters())
-    if wrong := sorted(set(own) ^ set(weights)):
-        raise Corrupt(f"{where}: the weights do not fit the config: {wrong[0]} is on one side only ({len(wrong)} such)")
-    with torch.no_grad():
-        for name, parameter in own.items():
-            if parameter.shape != weights[name].shape:
-                raise Corrupt(f"{where}: {name} is {tuple(weights[name].shape)}, the config says {tuple(parameter.shape)}")
-            if not weights[name].isfinite().all():
-                raise Corrupt(f"{where}: {name} holds numbers that are not finite")
-            parameter.copy_(spread(weights[name], parameter))

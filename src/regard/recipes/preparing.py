@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from regard import config as settings
-from regard import planning
 from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import Corpus, encode
 from regard.data.kept import Kept
@@ -19,11 +18,13 @@ from regard.data.splits import Items, Keep, Overlap, Splits, Stream, from_iterab
 from regard.errors import UserError
 from regard.models import build_model
 from regard.nn.devices import cpu_has_bf16, pick_device
-from regard.reporter import Reporter
-from regard.run import Claim, Parts, Run
+from regard.recipes import planning
+from regard.recipes.reporter import Reporter
+from regard.runs.claim import Claim
+from regard.runs.run import Parts, Run
+from regard.text.sentences import pieces
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.paths import choose_path
-from regard.trust import pieces
 
 TOKENIZER_SAMPLE = 200_000
 """Pairs that BPE and Unigram are learned from, at most, drawn evenly over the training data. docs/log.md, 2026-11-16: held-out

@@ -1,35 +1,34 @@
 """A prepared run -> a trained one: the trainer between checkpoints, log, dev data, bar and signals."""
 
 import dataclasses
-import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 
-from regard import storage
-from regard.card import write_card
-from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import grouped
 from regard.errors import Failed, Interrupted, UserError
+from regard.inference.translator import Translator, load
 from regard.models import Seq2Seq
 from regard.nn.devices import on_device, pick_device, state_kept
 from regard.pictures.curves import curves
-from regard.reporter import Reporter
-from regard.run import Parts, Run, get_weights, set_weights
+from regard.recipes.reporter import Reporter
+from regard.runs import storage
+from regard.runs.card import write_card
+from regard.runs.run import Parts, Run
+from regard.runs.weights import get_weights, set_weights
 from regard.scoring import bleu, exact_match
 from regard.training.checkpoint import average_checkpoints, load_checkpoint, save_average, save_checkpoint
 from regard.training.forecast import forecast
+from regard.training.loss import mean_loss
 from regard.training.parallel import World
-from regard.training.paths import Ahead, compile_blocks
+from regard.training.start import initial_model, make_trainer
 from regard.training.trainer import Progress, Trainer, Trouble
-from regard.translator import Translator, load
 
 
 def fit(
@@ -157,54 +156,6 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
     )
 
 
-def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
-    """A trainer at its first step, with the run's own data, model and settings."""
-    c = run.config
-    with storage.disk_faults_told(run.path):
-        corpus = Corpus.open(run.path / "data" / "train")
-    if corpus.digest != c.data.digest:
-        raise UserError(f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)")
-
-    size = {"sentences": c.data.batch_sentences} if c.data.batch_sentences else {"tokens": c.data.batch_tokens}
-    batches = Batches(corpus, **size, seed=c.train.seed, vary=_varied(run, world))
-    steps = c.train.steps
-    if c.train.epochs:
-        steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate))
-
-    model = initial_model(run, parts)
-    if c.train.path == "compiled":
-        compile_blocks(model)
-    feed = world.share(batches)
-    if world.device.type == "cuda":
-        feed = Ahead(feed, c.train.path, world.device)
-    return Trainer(model.to(world.device), feed, c.train, steps=steps, device=world.device, world=world)
-
-
-def initial_model(run: Run, parts: Parts) -> Seq2Seq:
-    """The model at step 0: drawn from the run's seed, or with the weights that fine-tuning starts from.
-
-    Where there are checkpoints, training goes on from one of them, and those weights are not read.
-    """
-    torch.manual_seed(run.config.train.seed)
-    model = run.new_model(parts)
-    base = run.config.train.start_from
-    if base and not run.checkpoints():
-        set_weights(model, run.start_weights(), f"{run.path}, which starts from {base}")
-    return model
-
-
-def _varied(run: Run, world: World) -> Vary | None:
-    """BPE-dropout, if asked for."""
-    p = run.config.text.dropout
-    if p and world.size > 1:
-        raise UserError("text.dropout is for one process: several would not agree on how many tokens a batch has")
-
-    def vary(source: Indices, target: Indices, seed: int) -> tuple[Indices, Indices]:
-        return np.array(run.source.vary(source.tolist(), p, seed)), np.array(run.target.vary(target.tolist(), p, seed + 1))
-
-    return vary if p else None
-
-
 def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[str, float]] | None:
     """A look at the dev data: loss and accuracy of every token, and for train.metric=exact_match or bleu decoded answers."""
     if not (run.path / "data" / "dev").exists():
@@ -229,16 +180,6 @@ def _texts(run: Run, count: int) -> list[Pair]:
     corpus = Corpus.open(run.path / "data" / "dev")
     rows = (corpus[i] for i in range(min(count, len(corpus))))
     return grouped(Pair(run.source.decode(s), (run.target.decode(t),), i) for i, (s, t) in enumerate(rows, 1))
-
-
-@torch.no_grad()
-def mean_loss(model: Seq2Seq, corpus: Corpus, budget: int, device: torch.device) -> dict[str, float]:
-    """Loss and accuracy per reference token, over the whole corpus."""
-    nll = correct = tokens = 0.0
-    for batch in Batches(corpus, tokens=budget, seed=0).in_order():
-        sums = model.loss(batch.to(device))
-        nll, correct, tokens = nll + float(sums.nll), correct + float(sums.correct), tokens + sums.tokens
-    return {"loss": nll / tokens, "accuracy": correct / tokens, "tokens": tokens}
 
 
 def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, parts: Parts) -> None:

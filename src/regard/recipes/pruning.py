@@ -13,15 +13,15 @@ import torch
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
-from regard import storage
-from regard.card import write_card
 from regard.data.corpus import Corpus
 from regard.errors import UserError
-from regard.evidence import Head, batches_of, heads, heads_of, loss_without, without
+from regard.inference.translator import load
+from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_without, without
 from regard.nn import Attention
-from regard.run import Run
+from regard.runs import storage
+from regard.runs.card import write_card
+from regard.runs.run import Run
 from regard.scoring import bleu, exact_match
-from regard.translator import load
 
 
 @torch.inference_mode()

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from regard.data.batches import collate
 from regard.data.corpus import Corpus
-from regard.doctor.files import Case, Remark, held, plain, proof, where
 from regard.errors import UserError
-from regard.fitting import mean_loss
+from regard.inspection.doctor.files import Case, Remark, held, plain, proof, where
 from regard.models.seq2seq import summed_loss
 from regard.nn import Position, watch
-from regard.record import block_of
+from regard.records.attention import block_of
 from regard.search import Hypothesis, beam, greedy
 from regard.text.vocabulary import EOS
+from regard.training.loss import mean_loss
 
 EXACT, ROUNDED = 1e-5, 1e-4  # what may move: where the same is computed again; where in another shape, which rounds otherwise
 LENGTH, PLACES, ANSWERS, MORE = 32, 8, 8, 7  # longest sentence; places changed; sentences answered; tokens of padding

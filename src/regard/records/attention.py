@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +19,6 @@ Span = tuple[int, int]
 HOW = ("mean", "max", "rollout", "norm")
 WIDEST = 60
 """Tokens, up to which a notebook shows a table."""
-
-
-class Node(NamedTuple):
-    """A token that the beam tried. `parent` is the number of the node before it in their list, -1 at the first step."""
-
-    token: str
-    parent: int
-    step: int
-    logprob: float
-    total: float
-    """The sum of the logprobs up to here."""
-    fate: str
-    """chosen: in the answer. kept: went on for some time. ended: a whole hypothesis, not the best. dropped: at once."""
 
 
 @dataclass(frozen=True)

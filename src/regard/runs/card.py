@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from regard import storage
-from regard.run import Run
+from regard.runs import storage
+from regard.runs.run import Run
 
 
 def write_card(run: Run) -> None:

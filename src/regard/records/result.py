@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from regard.errors import UserError
-from regard.evidence import correlation, gradient_times_input, occlusion
-from regard.pictures.page import write_page
-from regard.record import AttentionRecord
-from regard.text.vocabulary import normalise
-from regard.trust import overlooked
+from regard.records.attention import AttentionRecord, Span
 
-EXPLAINED = 128
-"""Tokens of either side, up to which a page holds evidence: it takes a reading of the text for each."""
+HARDLY = 0.2
+"""A source word that got less attention than this, over all target tokens, was overlooked."""
+
+
+class Inspector(Protocol):
+    """Whoever can read an answer once more with the model that wrote it: a `regard.Translator`."""
+
+    def look(self, text: str, target: Sequence[int]) -> AttentionRecord: ...
+
+    def write_page(self, result: Result, path: str | Path, *, evidence: bool) -> Path: ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Result:
     alternatives: list[Alternative] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list, repr=False)
-    translator: Any = field(default=None, repr=False, compare=False)
+    translator: Inspector | None = field(default=None, repr=False, compare=False)
+    """Who looks, when it is asked for; None after a pickle or JSON, which keep the values only."""
     parts: list[Result] = field(default_factory=list, repr=False)
     """Of a text that was split."""
     no_repeat: int = field(default=0, repr=False)
@@ -83,7 +89,20 @@ class Result:
         """The values, without the model: a result is small, wherever it is sent. What was looked at already stays."""
         return {**self.__dict__, "translator": None}
 
-    def _looker(self) -> Any:
+    def as_dict(self) -> dict[str, Any]:
+        """The values, ready for JSON."""
+        values = asdict(replace(self, translator=None, parts=[]))
+        del values["translator"]
+        return {**values, "parts": [part.as_dict() for part in self.parts]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """A result from what `as_dict` gave. It has come without its model, so it cannot look inside."""
+        alternatives = [Alternative(**one) for one in values["alternatives"]]
+        parts = [cls.from_dict(part) for part in values["parts"]]
+        return cls(**{**values, "alternatives": alternatives, "parts": parts})
+
+    def _inspector(self) -> Inspector:
         """The translator that gave this answer."""
         if self.translator is None:
             raise UserError("this result has come without its model, so it cannot look inside: translate its source again")
@@ -94,7 +113,7 @@ class Result:
         """Computed when first asked for, by reading the answer once more and recording the weights."""
         if self.parts:
             raise UserError(f"split into {len(self.parts)} parts: each has its own attention, such as result.parts[0].attention")
-        return self._looker().look(self.source, self.ids)
+        return self._inspector().look(self.source, self.ids)
 
     @cached_property
     def looked_at(self) -> npt.NDArray[np.float32]:
@@ -114,38 +133,20 @@ class Result:
         """Source words that got hardly any attention."""
         if self.parts or not len(self.looked_at):
             return [word for part in self.parts for word in part.overlooked]
-        spans = [(piece.start, piece.end) for piece in self._looker().source.pieces(self.source)]
-        return overlooked(normalise(self.source), spans, self.looked_at)
+        record = self.attention
+        return overlooked(record.text_in, record.source_spans[:-1], self.looked_at)
 
     def write_page(self, path: str | Path, *, evidence: bool = True) -> Path:
         """One HTML file that shows the attention, the tree of the beam and other answers.
 
-        evidence: also what the answer depends on (occlusion and gradients), for texts of up to
-        `EXPLAINED` tokens; it takes as many readings of the text as there are tokens. Of a split
-        text, the page shows the first part.
+        evidence: also what the answer depends on (occlusion and gradients), for texts of up to 128
+        tokens; it takes as many readings of the text as there are tokens. Of a split text, the page
+        shows the first part.
         """
         if self.parts:
             first = next((part for part in self.parts if part.ids), self.parts[0])
             return first.write_page(path, evidence=evidence)
-
-        translator = self._looker()
-        record = self.attention
-        notes = [f"warning: {warning}" for warning in self.warnings]
-        matrices: dict[str, npt.NDArray[Any]] = {}
-        short = max(len(record.source), len(record.target)) <= EXPLAINED
-        if evidence and short and "cross" in record.blocks:
-            matrices["occlusion"] = occlusion(translator, self)
-            matrices["gradient"] = gradient_times_input(translator, self)
-            notes += correlation(record, matrices["occlusion"]).splitlines()
-
-        others = [(other.text, other.score) for other in self.alternatives]
-        tree = translator.tree(self.source, no_repeat=self.no_repeat)
-        chosen = [node.token for node in tree if node.fate == "chosen"]
-        if chosen[: len(self.tokens)] != self.tokens:
-            tree = []
-            notes.append("A beam alone finds another answer than this one, so its tree is not shown.")
-
-        return write_page(path, record, tree=tree, alternatives=others, evidence=matrices, notes=notes)
+        return self._inspector().write_page(self, path, evidence=evidence)
 
 
 def ranking(answer: Result | Alternative) -> float:
@@ -211,3 +212,17 @@ def _joined_answer(answers: Sequence[Alternative], lengths: Sequence[int], gaps:
         agreement=mean([answer.agreement for answer in answers]),
         coverage_penalty=mean([answer.coverage_penalty for answer in answers]),
     )
+
+
+def overlooked(text: str, spans: Sequence[Span], attention: npt.NDArray[Any]) -> list[str]:
+    """Words whose tokens together got less attention than HARDLY.
+
+    spans: where each source token lies in the text; attention: what each of them got.
+    """
+    found = []
+    for word in re.finditer(r"\S+", text):
+        start, end = word.span()
+        got = sum(share for (first, last), share in zip(spans, attention) if first < end and last > start)
+        if got < HARDLY:
+            found.append(word[0])
+    return found

@@ -16,17 +16,18 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from regard import storage
 from regard.data.batches import collate
 from regard.data.corpus import Corpus, digest_of
 from regard.errors import UserError
-from regard.fitting import make_trainer
 from regard.models.seq2seq import TENSORS
-from regard.run import Parts, Run, get_weights
+from regard.runs import storage
+from regard.runs.run import Parts, Run
+from regard.runs.weights import get_weights
 from regard.text.vocabulary import FIRST
 from regard.training.checkpoint import load_checkpoint, save_checkpoint
 from regard.training.optimizer import optimizer_tensors
 from regard.training.parallel import World
+from regard.training.start import make_trainer
 from regard.training.trainer import Trainer, Trouble
 
 PAIRS = 100_000  # by which the vocabulary is judged
@@ -169,7 +170,7 @@ def builds(case: Case) -> str:
     try:
         return f"{sum(w.numel() for w in case.run.new_model(case.parts).parameters()):,} numbers"
     except UserError as error:
-        raise Remark(f"{error} to regard.doctor.doctor, in Python", None) from None
+        raise Remark(f"{error} to regard.inspection.doctor.doctor, in Python", None) from None
 
 
 @proof("every weight is finite", "point `best` at a checkpoint before it, delete this one and --resume; or train again", "builds")

@@ -13,26 +13,29 @@ from typing import Any, get_type_hints, overload
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from regard.choosing import covered, least_risk, unmet, words
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.errors import UserError, nearest
+from regard.inference.demands import unmet, words
+from regard.inference.loops import free
+from regard.inference.online import Online
+from regard.inference.placed import WORTH, Placed
+from regard.inference.reranking import covered, least_risk
+from regard.inspection.look import look
+from regard.inspection.page import write_answer_page
 from regard.models import Seq2Seq
-from regard.models.ensemble import Decoders, ensemble
-from regard.nn import watch
+from regard.models.ensemble import ensemble
 from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.nn.layers import read_only
-from regard.online import Online
-from regard.placed import WORTH, Placed
-from regard.record import AttentionRecord, Node, block_of
-from regard.result import Alternative, Option, Result, joined
-from regard.run import Parts, Run
+from regard.records.attention import AttentionRecord
+from regard.records.result import Alternative, Option, Result, joined
+from regard.records.tree import Node
+from regard.runs.run import Parts, Run
 from regard.search import Beam, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Traced
+from regard.text.sentences import cut
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, FIRST, SPECIALS, UNK, normalise
-from regard.trust import cut, free
+from regard.text.vocabulary import BOS, EOS, FIRST, UNK, normalise
 
 
 @dataclass(frozen=True)
@@ -418,39 +421,16 @@ class Translator:
 
         return doubts
 
-    @torch.inference_mode()
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
         """The attention with which this model writes `target` for `text`, and the likeliest tokens at each step."""
-        if isinstance(self.model.decoder, Decoders):
-            raise UserError("several models look in several ways: load one of them alone to see its attention or coverage")
         placed = self._placed
-        pieces, text = self.source.pieces(text), normalise(text)
-        made = collate([([*(piece.id for piece in pieces), EOS], [BOS, *target, EOS])]).to(placed.device)
-        with watch(placed.model) as record:
-            logits = placed.model(made.source, made.source_lengths, made.target_in)[0].float()
-        blocks: dict[str, list[Tensor]] = {"cross": [], "encoder": [], "decoder": []}
-        norms: dict[str, list[Tensor]] = {name: [] for name in blocks}
-        for name, calls in record.weights.items():
-            block = block_of(name)
-            blocks[block].append(torch.cat(calls, dim=2)[0])  # an attention called once per step left a piece per step
-            norms[block].append(record.norms[name][0])
-        likely = (
-            logits.masked_fill(self.suppress.to(logits.device), -torch.inf).softmax(-1).topk(min(candidates, self.target.size))
-        )
-        names = [self.target.token_texts(row) for row in likely.indices.tolist()]
-        written, ends = self.target.decode(target), len(text)
-        seen, lengths = ({k: torch.stack(w).float().cpu().numpy() for k, w in part.items() if w} for part in (blocks, norms))
-        return AttentionRecord(
-            source=[*(piece.text for piece in pieces), SPECIALS[EOS]],
-            target=self.target.token_texts([*target, EOS]),
-            blocks=seen,
-            norms=lengths,
-            text_in=text,
-            text_out=written,
-            source_spans=[*((piece.start, piece.end) for piece in pieces), (ends, ends)],
-            target_spans=[*self.target.spans(target), (len(written), len(written))],
-            candidates=[list(zip(*row)) for row in zip(names, likely.values.tolist())],
-        )
+        sides = (self.source, self.target)
+        return look(placed.model, sides, text, target, self.suppress.to(placed.device), candidates)
+
+    def write_page(self, result: Result, path: str | Path, *, evidence: bool = True) -> Path:
+        """One HTML file about an answer; `result.write_page(path)` is the usual way to ask for it."""
+        tree = self.tree(result.source, no_repeat=result.no_repeat)
+        return write_answer_page(self, result, tree, path, evidence=evidence)
 
     def online(self, wait: float = 3) -> Online:
         """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""

@@ -4,10 +4,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from regard.recipes import evaluate, train
-from regard.reporter import Reporter
-from regard.run import Run, Taken, numbered
-from regard.translator import load
+from regard.inference.translator import load
+from regard.recipes.evaluation import evaluate
+from regard.recipes.reporter import Reporter
+from regard.recipes.training import train
+from regard.runs.claim import Taken, numbered
+from regard.runs.run import Run
 
 COURSE = ["go .", "i lost .", "he's calm .", "i'm home ."]
 

@@ -1,0 +1,1 @@
+"""Text -> text: what a user loads."""

@@ -1,0 +1,1 @@
+"""Plain values that travel: what was answered, where the model looked, what the beam tried. No torch."""

@@ -1,0 +1,1 @@
+"""A folder <-> config, vocabulary, weights, log."""
