@@ -26,12 +26,22 @@ from regard.nn.layers import read_only
 from regard.search import beam, greedy
 
 STEPS, SIZE = 25, 32000
-WORKLOADS = {"greedy-1": (1, 1, 1.7, 2.6), "greedy-16": (1, 16, 3.2, 5.0), "beam-1": (5, 1, 1.8, 3.5)}
+WORKLOADS = {
+    "greedy-1": (1, 1, 1.7, 2.6),
+    "greedy-16": (1, 16, 3.2, 5.0),
+    "beam-1": (5, 1, 1.8, 3.5),
+}
 
 
 def sources(count: int) -> list[list[int]]:
     rng = random.Random(3)
-    return sorted(([rng.randrange(16, SIZE) for _ in range(rng.randint(5, 30) - 1)] + [2] for _ in range(count)), key=len)
+    return sorted(
+        (
+            [rng.randrange(16, SIZE) for _ in range(rng.randint(5, 30) - 1)] + [2]
+            for _ in range(count)
+        ),
+        key=len,
+    )
 
 
 @torch.no_grad()
@@ -44,7 +54,13 @@ def theirs(model: Plain, rows: list[list[int]], width: int) -> list[list[int]]:
     scores[:, 0] = 0
     for _ in range(STEPS):
         causal = nn.Transformer.generate_square_subsequent_mask(y.shape[1]) == float("-inf")
-        hidden = model.body.decoder(model.place(y), memory, tgt_mask=causal, memory_key_padding_mask=padding, tgt_is_causal=True)
+        hidden = model.body.decoder(
+            model.place(y),
+            memory,
+            tgt_mask=causal,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
         logits = nn.functional.linear(hidden[:, -1], model.embed.weight)
         logits[:, :3] = -torch.inf
         if width == 1:
@@ -69,14 +85,20 @@ def ours(model: Seq2Seq, rows: list[list[int]], width: int) -> list[list[int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--bf16", action="store_true", help="our weights in bfloat16; theirs stay in fp32")
+    parser.add_argument(
+        "--bf16", action="store_true", help="our weights in bfloat16; theirs stay in fp32"
+    )
     given = parser.parse_args()
     torch.manual_seed(0)
     w = {"size": SIZE, "width": 512, "ffn": 2048, "heads": 8, "layers": 6, "dropout": 0.1}
-    c = TransformerConfig(width=512, ffn=2048, heads=8, encoder_layers=6, decoder_layers=6, tie="all")
+    c = TransformerConfig(
+        width=512, ffn=2048, heads=8, encoder_layers=6, decoder_layers=6, tie="all"
+    )
     model, plain = build_model(c, SIZE, SIZE).eval(), Plain(w).eval()
     take_over(plain, model)
     plain.body.encoder.enable_nested_tensor = False
@@ -84,7 +106,10 @@ def main() -> None:
     for name in given.only:
         width, count, *wanted = WORKLOADS[name]
         rows = sources(count)
-        sides = {"torch.nn.Transformer": partial(theirs, plain, rows, width), "regard": partial(ours, model, rows, width)}
+        sides = {
+            "torch.nn.Transformer": partial(theirs, plain, rows, width),
+            "regard": partial(ours, model, rows, width),
+        }
         same = statistics.mean(a == b for a, b in zip(*(side() for side in sides.values())))
         assert same == 1 or given.bf16, f"{name}: other answers than torch.nn.Transformer's"
         times: dict[str, list[float]] = {who: [] for who in sides}
@@ -94,7 +119,10 @@ def main() -> None:
                 side()
                 times[who].append(time.perf_counter() - began)
         ratio = statistics.median(a / b for a, b in zip(*times.values()))
-        speeds = {f"{who} tokens/s": round(count * STEPS / statistics.median(t), 1) for who, t in times.items()}
+        speeds = {
+            f"{who} tokens/s": round(count * STEPS / statistics.median(t), 1)
+            for who, t in times.items()
+        }
         print(json.dumps({
             "workload": name, "ratio": round(ratio, 3), "wanted": wanted[given.bf16], "bf16": given.bf16, "same answers": same,
             **speeds,             "threads": torch.get_num_threads(), "torch": torch.__version__, "machine": platform.machine(),

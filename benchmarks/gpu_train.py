@@ -19,12 +19,30 @@ from regard.training.trainer import Trainer
 
 CUDA = torch.device("cuda")
 SIZES = {
-    "base": {"width": 512, "ffn": 2048, "heads": 8, "encoder_layers": 6, "decoder_layers": 6, "bias": False},
-    "big": {"width": 1024, "ffn": 4096, "heads": 16, "encoder_layers": 6, "decoder_layers": 6, "bias": False},
+    "base": {
+        "width": 512,
+        "ffn": 2048,
+        "heads": 8,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "bias": False,
+    },
+    "big": {
+        "width": 1024,
+        "ffn": 4096,
+        "heads": 16,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "bias": False,
+    },
     "calculator": {"width": 64, "ffn": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2},
 }
 VOCABULARY = {"base": 32000, "big": 32000, "calculator": 32}
-PATHS = {"base": ["plain", "compiled"], "big": ["plain", "compiled"], "calculator": ["plain", "captured", "compiled"]}
+PATHS = {
+    "base": ["plain", "compiled"],
+    "big": ["plain", "compiled"],
+    "calculator": ["plain", "captured", "compiled"],
+}
 WANTED = {"base": 1_100_000, "big": 550_000, "calculator": 110_000}
 
 
@@ -40,9 +58,13 @@ def batches(name: str, count: int) -> list[Batch]:
     return [collate([(row(0), [1, *row(1)]) for _ in range(size)]) for _ in range(count)]
 
 
-def trainer(name: str, path: str, dropout: float, feed: object = None, precision: str = "bf16") -> Trainer:
+def trainer(
+    name: str, path: str, dropout: float, feed: object = None, precision: str = "bf16"
+) -> Trainer:
     torch.manual_seed(0)
-    model = build_model(TransformerConfig(**SIZES[name], dropout=dropout), VOCABULARY[name], VOCABULARY[name]).to(CUDA)
+    model = build_model(
+        TransformerConfig(**SIZES[name], dropout=dropout), VOCABULARY[name], VOCABULARY[name]
+    ).to(CUDA)
     if path == "compiled":
         compile_blocks(model)
     c = TrainConfig(precision=precision, path=path, warmup=0, schedule="constant", rate=1e-4)
@@ -63,7 +85,13 @@ def equal(name: str, path: str, made: list[Batch]) -> dict:
         del t
     apart = (found["plain"][1] - found[path][1]).abs()
     losses = max(abs(a - b) / a for a, b in zip(found["plain"][0], found[path][0], strict=True))
-    return {"check": name, "path": path, "losses": found[path][0], "losses differ by": losses, "weights": float(apart.mean())}
+    return {
+        "check": name,
+        "path": path,
+        "losses": found[path][0],
+        "losses differ by": losses,
+        "weights": float(apart.mean()),
+    }
 
 
 def speed(name: str, path: str, made: list[Batch], seconds: float) -> dict:
@@ -102,9 +130,26 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     asked = [(name, path) for name in given.only for path in given.paths or PATHS[name]]
     if len(asked) > 1:  # a process each: what one compiles is not in the next one's way
-        print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}))
+        print(
+            json.dumps(
+                {
+                    "device": torch.cuda.get_device_name(),
+                    "torch": torch.__version__,
+                    "date": time.strftime("%Y-%m-%d"),
+                }
+            )
+        )
         for name, path in asked:
-            words = [sys.executable, __file__, "--only", name, "--paths", path, "--seconds", str(given.seconds)]
+            words = [
+                sys.executable,
+                __file__,
+                "--only",
+                name,
+                "--paths",
+                path,
+                "--seconds",
+                str(given.seconds),
+            ]
             subprocess.run(words, check=False)
         return
     name, path = asked[0]

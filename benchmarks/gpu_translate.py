@@ -28,9 +28,24 @@ from regard.text.vocabulary import EOS
 def command(run: str, source: Path, beam: int) -> float:
     """Seconds of the whole command."""
     with tempfile.TemporaryDirectory() as folder:
-        words = ["translate", run, "--input", source, "--output", Path(folder) / "out", "--beam", beam, "--device", "cuda"]
+        words = [
+            "translate",
+            run,
+            "--input",
+            source,
+            "--output",
+            Path(folder) / "out",
+            "--beam",
+            beam,
+            "--device",
+            "cuda",
+        ]
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "regard", *map(str, words)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "regard", *map(str, words)],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         seconds = time.perf_counter() - began
         written = (Path(folder) / "out").read_text(encoding="utf-8").count("\n")
         assert written == source.read_text(encoding="utf-8").count("\n")
@@ -50,15 +65,27 @@ def engine(translator: regard.Translator, texts: list[str], beam: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run")
     parser.add_argument("sentences", type=Path)
     parser.add_argument("--beams", type=int, nargs="*", default=[1, 5])
     parser.add_argument("--rounds", type=int, default=3, help="of the command; their median counts")
-    parser.add_argument("--profile", action="store_true", help="where the time goes, of the first 20,000")
+    parser.add_argument(
+        "--profile", action="store_true", help="where the time goes, of the first 20,000"
+    )
     given = parser.parse_args()
     texts = given.sentences.read_text(encoding="utf-8").splitlines()
-    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "sentences": len(texts)}))
+    print(
+        json.dumps(
+            {
+                "device": torch.cuda.get_device_name(),
+                "torch": torch.__version__,
+                "sentences": len(texts),
+            }
+        )
+    )
 
     for beam in given.beams:
         translator = regard.load(given.run, device="cuda", beam=beam)
@@ -83,8 +110,14 @@ def main() -> None:
             start = median(command(given.run, few, beam) for _ in range(given.rounds))
         whole = median(command(given.run, given.sentences, beam) for _ in range(given.rounds))
         rates = {"engine": alone, "translator.translate": call, "regard translate": whole - start}
-        line = {"beam": beam, **{f"{name}, sentences/s": round(len(texts) / s) for name, s in rates.items()}}
-        line |= {"command / engine": round(alone / (whole - start), 3), "start-up s": round(start, 2)}
+        line = {
+            "beam": beam,
+            **{f"{name}, sentences/s": round(len(texts) / s) for name, s in rates.items()},
+        }
+        line |= {
+            "command / engine": round(alone / (whole - start), 3),
+            "start-up s": round(start, 2),
+        }
         print(json.dumps(line), flush=True)
 
 

@@ -14,7 +14,15 @@ from pathlib import Path
 
 SETTINGS = {
     "model": {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
-    "train": {"epochs": 0, "steps": 20, "warmup": 2, "evaluate_every": 10, "save_every": 20, "tensorboard": "off", "threads": 1},
+    "train": {
+        "epochs": 0,
+        "steps": 20,
+        "warmup": 2,
+        "evaluate_every": 10,
+        "save_every": 20,
+        "tensorboard": "off",
+        "threads": 1,
+    },
     "search": {"width": 1},
 }
 
@@ -41,16 +49,30 @@ def measure(pairs: int) -> dict[str, float]:
     watcher.start()
     with tempfile.TemporaryDirectory() as folder:
         data = {"options": {"train": pairs, "dev": 200, "test": 200}}
-        regard.train("arithmetic", out=Path(folder) / "run", reporter=Reporter(quiet=True), data=data, **SETTINGS)
+        regard.train(
+            "arithmetic",
+            out=Path(folder) / "run",
+            reporter=Reporter(quiet=True),
+            data=data,
+            **SETTINGS,
+        )
     ended.set()
     watcher.join()
-    return {"pairs": pairs, "peak MiB": round(peak / 2**20, 1), "seconds": round(time.perf_counter() - began, 1)}
+    return {
+        "pairs": pairs,
+        "peak MiB": round(peak / 2**20, 1),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
-    parser.add_argument("--here", action="store_true", help="measure in this process, not in one of its own for each size")
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="measure in this process, not in one of its own for each size",
+    )
     given = parser.parse_args()
     if given.here:
         print(json.dumps(measure(given.pairs[0])))

@@ -54,12 +54,16 @@ class Peer:
         rules = {"batch": len(sentences), "limit": [n] * len(sentences), "minimum": n}
         if width == 1:
             return sum(len(found.tokens) for found in greedy(self.model.step, state, **rules))
-        return sum(len(found.tokens) for [found] in beam(self.model.step, state, width=width, **rules))
+        return sum(
+            len(found.tokens) for [found] in beam(self.model.step, state, width=width, **rules)
+        )
 
 
 def batch(b: dict) -> Batch:
     sides = (b["src"], b["src_len"]), (b["tgt_out"], b["tgt_len"])
-    source, target = ([row[:n] for row, n in zip(ids.tolist(), lengths.tolist())] for ids, lengths in sides)
+    source, target = (
+        [row[:n] for row, n in zip(ids.tolist(), lengths.tolist())] for ids, lengths in sides
+    )
     return collate([(one, [BOS, *other]) for one, other in zip(source, target)])
 
 

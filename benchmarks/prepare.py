@@ -39,12 +39,17 @@ def write_corpus(path: Path, pairs: int) -> None:
     rng = np.random.default_rng(0)
     phrases = files("regard.data.tasks").joinpath("phrases.toml").read_text(encoding="utf-8")
     known = sorted({*re.findall(r"[^\W\d_]{2,}", phrases)})
-    syllables = [a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u", "é", "an", "er")]
+    syllables = [
+        a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u", "é", "an", "er")
+    ]
 
     def invented() -> list[str]:
         parts = rng.integers(0, len(syllables), (INVENTED, 4))
         lengths = rng.integers(1, 5, INVENTED)
-        return ["".join(syllables[i] for i in row[:n]) for row, n in zip(parts.tolist(), lengths.tolist())]
+        return [
+            "".join(syllables[i] for i in row[:n])
+            for row, n in zip(parts.tolist(), lengths.tolist())
+        ]
 
     source = np.array([*known, *invented()], dtype=object)
     target = np.array([*reversed(known), *invented()], dtype=object)
@@ -119,8 +124,19 @@ def measure(path: Path, pairs: int, small: bool) -> dict[str, Any]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     with tempfile.TemporaryDirectory() as folder:
-        train = {"epochs": 0, "steps": STEPS, "evaluate_every": 100, "save_every": 100, "tensorboard": "off", "threads": 2}
-        settings: dict[str, Any] = {"train": train, "search": {"width": 1}, "data": {"dev": 100, "test": 100}}
+        train = {
+            "epochs": 0,
+            "steps": STEPS,
+            "evaluate_every": 100,
+            "save_every": 100,
+            "tensorboard": "off",
+            "threads": 2,
+        }
+        settings: dict[str, Any] = {
+            "train": train,
+            "search": {"width": 1},
+            "data": {"dev": 100, "test": 100},
+        }
         if small:
             settings |= {"model": SMALL, "text": {"tokenizer": "bpe", "size": 8000}}
         with suppress(Stop):
@@ -141,11 +157,19 @@ def measure(path: Path, pairs: int, small: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--small", action="store_true", help="a model of width 16")
-    parser.add_argument("--folder", type=Path, help="where the corpora are kept; default: a temporary folder")
-    parser.add_argument("--here", action="store_true", help="measure in this process, not in one of its own for each size")
+    parser.add_argument(
+        "--folder", type=Path, help="where the corpora are kept; default: a temporary folder"
+    )
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="measure in this process, not in one of its own for each size",
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
@@ -157,16 +181,34 @@ def main() -> None:
                 return
             if not path.exists():
                 write_corpus(path, pairs)
-            command = [sys.executable, __file__, "--here", "--pairs", str(pairs), "--folder", str(folder)]
+            command = [
+                sys.executable,
+                __file__,
+                "--here",
+                "--pairs",
+                str(pairs),
+                "--folder",
+                str(folder),
+            ]
             command += ["--small"] if given.small else []
-            results.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+            results.append(
+                json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            )
             print(json.dumps(results[-1]), flush=True)
     least = min(results, key=lambda result: result["pairs"])
     most = max(results, key=lambda result: result["pairs"])
     if most["pairs"] > least["pairs"]:
         for name in ("prepared", "first step"):
-            grown = (most[f"{name} MiB"] - least[f"{name} MiB"]) * 2**20 / (most["pairs"] - least["pairs"])
-            print(json.dumps({f"{name}: bytes a pair": round(grown, 2), "date": time.strftime("%Y-%m-%d")}))
+            grown = (
+                (most[f"{name} MiB"] - least[f"{name} MiB"])
+                * 2**20
+                / (most["pairs"] - least["pairs"])
+            )
+            print(
+                json.dumps(
+                    {f"{name}: bytes a pair": round(grown, 2), "date": time.strftime("%Y-%m-%d")}
+                )
+            )
 
 
 if __name__ == "__main__":

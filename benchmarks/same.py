@@ -18,12 +18,20 @@ from pathlib import Path
 
 PRESETS = {"demo": "phrases", "course": "arithmetic", "rnn": "phrases"}
 CLOCK = ("seconds", "tokens_per_second", "examples_per_second")
-SETTINGS = ("train.steps=200", "train.epochs=0", "train.threads=1", "train.tensorboard=off", "train.device=cpu")
+SETTINGS = (
+    "train.steps=200",
+    "train.epochs=0",
+    "train.threads=1",
+    "train.tensorboard=off",
+    "train.device=cpu",
+)
 
 
 def regard(*words: str) -> str:
     command = [sys.executable, "-m", "regard", *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    return subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ).stdout
 
 
 def digest(content: bytes) -> str:
@@ -51,12 +59,24 @@ def answered(run: Path, texts: Path, beam: int, folder: Path) -> dict[str, str]:
     lines = texts.read_text(encoding="utf-8").splitlines()[:500]
     source = folder / "texts.txt"
     source.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    answers = regard("translate", str(run), "--input", str(source), "--beam", str(beam), "--json", "--device", "cpu")
+    answers = regard(
+        "translate",
+        str(run),
+        "--input",
+        str(source),
+        "--beam",
+        str(beam),
+        "--json",
+        "--device",
+        "cpu",
+    )
     return {f"{len(lines)} answers, beam {beam}": digest(answers.encode())}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--run", type=Path)
     parser.add_argument("--texts", type=Path)
     options = parser.parse_args()

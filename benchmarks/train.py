@@ -27,10 +27,46 @@ from regard.nn import sinusoids
 from regard.training.trainer import Trainer
 
 WORKLOADS = {
-    "W1": {"size": 32, "width": 64, "ffn": 64, "heads": 4, "layers": 2, "dropout": 0.01, "batches": 16, "wanted": 1.3},
-    "W2": {"size": 8000, "width": 256, "ffn": 1024, "heads": 4, "layers": 3, "dropout": 0.1, "batches": 4, "wanted": 1.65},
-    "W2b": {"size": 8000, "width": 256, "ffn": 1024, "heads": 4, "layers": 3, "dropout": 0.1, "batches": 4, "wanted": 1.5},
-    "W3": {"size": 32000, "width": 512, "ffn": 2048, "heads": 8, "layers": 6, "dropout": 0.1, "batches": 1, "wanted": 1.3},
+    "W1": {
+        "size": 32,
+        "width": 64,
+        "ffn": 64,
+        "heads": 4,
+        "layers": 2,
+        "dropout": 0.01,
+        "batches": 16,
+        "wanted": 1.3,
+    },
+    "W2": {
+        "size": 8000,
+        "width": 256,
+        "ffn": 1024,
+        "heads": 4,
+        "layers": 3,
+        "dropout": 0.1,
+        "batches": 4,
+        "wanted": 1.65,
+    },
+    "W2b": {
+        "size": 8000,
+        "width": 256,
+        "ffn": 1024,
+        "heads": 4,
+        "layers": 3,
+        "dropout": 0.1,
+        "batches": 4,
+        "wanted": 1.5,
+    },
+    "W3": {
+        "size": 32000,
+        "width": 512,
+        "ffn": 2048,
+        "heads": 8,
+        "layers": 6,
+        "dropout": 0.1,
+        "batches": 1,
+        "wanted": 1.3,
+    },
 }
 
 
@@ -69,21 +105,27 @@ class Plain(nn.Module):
         self.embed, self.width = nn.Embedding(w["size"], w["width"], padding_idx=0), w["width"]
         self.drop = nn.Dropout(w["dropout"])
         kwargs = {"dropout": w["dropout"], "batch_first": True, "norm_first": True}
-        self.body = nn.Transformer(w["width"], w["heads"], w["layers"], w["layers"], w["ffn"], **kwargs)
+        self.body = nn.Transformer(
+            w["width"], w["heads"], w["layers"], w["layers"], w["ffn"], **kwargs
+        )
         self.register_buffer("places", sinusoids(torch.arange(64), w["width"]))
 
     def place(self, x: Tensor) -> Tensor:
         return self.drop(self.embed(x) * self.width**0.5 + self.places[: x.shape[1]])
 
     def forward(self, b: Batch) -> Tensor:
-        causal = nn.Transformer.generate_square_subsequent_mask(b.target_in.shape[1]) == float("-inf")
+        causal = nn.Transformer.generate_square_subsequent_mask(b.target_in.shape[1]) == float(
+            "-inf"
+        )
         padding = b.source == 0
         hidden = self.body(
             self.place(b.source), self.place(b.target_in), tgt_mask=causal, src_key_padding_mask=padding,
             memory_key_padding_mask=padding, tgt_is_causal=True,
         )  # fmt: skip
         logits = nn.functional.linear(hidden, self.embed.weight)
-        return nn.functional.cross_entropy(logits.flatten(0, 1), b.target_out.flatten(), ignore_index=0)
+        return nn.functional.cross_entropy(
+            logits.flatten(0, 1), b.target_out.flatten(), ignore_index=0
+        )
 
 
 @torch.no_grad()
@@ -99,8 +141,12 @@ def take_over(plain: Plain, ours: Seq2Seq) -> None:
             layer.self_attn.out_proj.load_state_dict(block.attention.output.state_dict())
             if side is ours.decoder:
                 cross = layer.multihead_attn
-                cross.in_proj_weight.copy_(torch.cat((block.cross.query.weight, block.cross.keyvalue.weight)))
-                cross.in_proj_bias.copy_(torch.cat((block.cross.query.bias, block.cross.keyvalue.bias)))
+                cross.in_proj_weight.copy_(
+                    torch.cat((block.cross.query.weight, block.cross.keyvalue.weight))
+                )
+                cross.in_proj_bias.copy_(
+                    torch.cat((block.cross.query.bias, block.cross.keyvalue.bias))
+                )
                 cross.out_proj.load_state_dict(block.cross.output.state_dict())
                 norms.append(block.cross_residual.norm)
             for i, norm in enumerate([*norms, block.feed_residual.norm], 1):
@@ -143,10 +189,16 @@ def sides(name: str, made: list[Batch]) -> tuple[dict[str, Callable[[Batch], Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="*", choices=WORKLOADS, default=["W1", "W2", "W3"])
-    parser.add_argument("--busy", action="store_true", help="one thread and its processor time: holds on a machine others use")
+    parser.add_argument(
+        "--busy",
+        action="store_true",
+        help="one thread and its processor time: holds on a machine others use",
+    )
     given = parser.parse_args()
     clock = time.process_time if given.busy else time.perf_counter
     if given.busy:
@@ -167,7 +219,9 @@ def main() -> None:
                 speeds[who].append(real / (clock() - began))
         pairs = zip(*speeds.values(), strict=True)
         ratio = statistics.median(ours / theirs for theirs, ours in pairs)
-        median = {f"{who} tokens/s": round(statistics.median(values)) for who, values in speeds.items()}
+        median = {
+            f"{who} tokens/s": round(statistics.median(values)) for who, values in speeds.items()
+        }
         print(json.dumps({
             "workload": name, "ratio": round(ratio, 3), "wanted": WORKLOADS[name]["wanted"], "losses differ by": apart, **median,
             "clock": "processor" if given.busy else "wall", "threads": torch.get_num_threads(),

@@ -37,7 +37,9 @@ def photograph(page: Path, out: Path) -> None:
         print(f"no chromium here: {out} stays as it was")
         return
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = play.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         tab = browser.new_page(viewport={"width": 1100, "height": 1240})
         tab.goto(page.resolve().as_uri())
         tab.hover("#rows button:nth-child(7)")
@@ -52,16 +54,26 @@ def main() -> None:
     result = translator(SENTENCE)
     record, title = result.attention, f"{SENTENCE} → {result.text}"
     heatmap(record.matrix(), record.target, record.source, title=title, out=HERE / "attention.png")
-    head_grid(record.blocks["cross"], record.target, record.source, title=title, out=HERE / "heads.png")
+    head_grid(
+        record.blocks["cross"], record.target, record.source, title=title, out=HERE / "heads.png"
+    )
     pairs = TASKS["phrases"].pairs(10, 1, split="test", options={})
     at_once = translator(" ".join(source for source, _ in pairs))
     long = translator.look(at_once.source, at_once.ids)
     title_60 = "Ten sentences read at once, by a model that has only ever seen one at a time: it loses its place"
     heatmap(long.matrix(), long.target, long.source, title=title_60, out=HERE / "attention-60.png")
     beam_tree(translator.tree(SENTENCE, 3), title=SENTENCE, out=HERE / "beam.png")
-    looks = [(n, regard.load(run, checkpoint=f"step-{n:08}").look(SENTENCE, result.ids)) for n in STEPS]
+    looks = [
+        (n, regard.load(run, checkpoint=f"step-{n:08}").look(SENTENCE, result.ids)) for n in STEPS
+    ]
     steps = [(n, look.matrix(layer=0, head=1)) for n, look in looks]
-    growth(steps, record.target, record.source, title=f"{title} (layer 1, head 2)", out=HERE / "training.png")
+    growth(
+        steps,
+        record.target,
+        record.source,
+        title=f"{title} (layer 1, head 2)",
+        out=HERE / "training.png",
+    )
     curves({"phrases": run.records()}, HERE / "curves.png")
 
     brief = {"preset": "course", "train": {"epochs": 35, "threads": 1}}
@@ -75,12 +87,22 @@ def main() -> None:
     title = "The calculator's digits: nobody told it their order"
     embedding_map(chosen.numpy(), names, title=title, joined=True, out=HERE / "embeddings.png")
     flows = {name: gradient_flow(model) for name, model in textbook().items()}
-    gradients(flows, title="How far back the last token's gradient reaches", answer=50, out=HERE / "gradients.png")
+    gradients(
+        flows,
+        title="How far back the last token's gradient reaches",
+        answer=50,
+        out=HERE / "gradients.png",
+    )
     positions_figure(sinusoids(torch.arange(100), 64).numpy(), "sinusoidal", HERE / "positions.png")
-    photograph(next(translator.translate([SENTENCE], n_best=3)).write_page(RUNS / "page.html"), HERE / "page.png")
+    photograph(
+        next(translator.translate([SENTENCE], n_best=3)).write_page(RUNS / "page.html"),
+        HERE / "page.png",
+    )
     for path in HERE.glob("*.png"):
         image = Image.open(path).convert("RGB")  # a third of the size, and no eye sees it
-        image.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+        image.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            path, optimize=True
+        )
     print(f"{SENTENCE} → {result.text}\n{HERE}")
 
 

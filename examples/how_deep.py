@@ -10,9 +10,15 @@ from matplotlib.figure import Figure
 
 import regard
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--out", type=Path, default=Path("runs/how_deep"), help="folder for the runs and the plot")
-parser.add_argument("--tiny", action="store_true", help="a few steps of a tiny model, only to see that it works")
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument(
+    "--out", type=Path, default=Path("runs/how_deep"), help="folder for the runs and the plot"
+)
+parser.add_argument(
+    "--tiny", action="store_true", help="a few steps of a tiny model, only to see that it works"
+)
 args = parser.parse_args()
 
 DEPTHS = [1, 2, 3]
@@ -33,7 +39,9 @@ for depth in DEPTHS:
     )
     score = regard.evaluate(run).report
     seconds = [record["seconds"] for record in run.records() if record["kind"] == "train"][-1]
-    rows.append((depth, run.manifest["parameters"], score.loss, score.bleu, score.exact_match, seconds))
+    rows.append(
+        (depth, run.manifest["parameters"], score.loss, score.bleu, score.exact_match, seconds)
+    )
 
 print("\nblocks  parameters    loss    BLEU  exactly right  training")
 for depth, parameters, loss, bleu, exact, seconds in rows:
@@ -41,7 +49,9 @@ for depth, parameters, loss, bleu, exact, seconds in rows:
 
 figure = Figure(figsize=(10, 3), layout="constrained")
 depths, _, losses, bleus, _, times = zip(*rows)
-for axes, values, label in zip(figure.subplots(1, 3), (losses, bleus, times), ("test loss", "test BLEU", "training, seconds")):
+for axes, values, label in zip(
+    figure.subplots(1, 3), (losses, bleus, times), ("test loss", "test BLEU", "training, seconds")
+):
     axes.plot(depths, values, "o-")
     axes.set(xlabel="blocks", ylabel=label, xticks=depths)
     axes.set_ylim(bottom=0)

@@ -9,9 +9,18 @@ from pathlib import Path
 import regard
 from regard.pictures.curves import curves
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--out", type=Path, default=Path("runs/rnn_vs_transformer"), help="folder for the runs and the plot")
-parser.add_argument("--tiny", action="store_true", help="a few steps of tiny models, only to see that it works")
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument(
+    "--out",
+    type=Path,
+    default=Path("runs/rnn_vs_transformer"),
+    help="folder for the runs and the plot",
+)
+parser.add_argument(
+    "--tiny", action="store_true", help="a few steps of tiny models, only to see that it works"
+)
 args = parser.parse_args()
 
 width, data, train = 128, {}, {"metric": "bleu"}
@@ -29,7 +38,9 @@ MODELS = {
 runs = {}
 for name, model in MODELS.items():
     folder = args.out / name.lower().replace(" ", "-")
-    runs[name] = regard.train("phrases", preset="demo", out=folder, data=data, model=model, train=train)
+    runs[name] = regard.train(
+        "phrases", preset="demo", out=folder, data=data, model=model, train=train
+    )
 
 print("\nmodel               parameters    loss    BLEU  exactly right  training")
 for name, run in runs.items():

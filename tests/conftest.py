@@ -12,7 +12,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("regard", derandomize=True)  # the same examples every time; others by --law-seed
+hypothesis.settings.register_profile(
+    "regard", derandomize=True
+)  # the same examples every time; others by --law-seed
 hypothesis.settings.load_profile("regard")
 
 # A shell starts what runs in the background with Ctrl-C ignored, and every child would inherit that.
@@ -52,7 +54,14 @@ def law_seed(request: pytest.FixtureRequest) -> int:
 def tiny() -> Settings:
     """Settings that train in a second."""
     return {
-        "model": {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0},
+        "model": {
+            "width": 16,
+            "ffn": 16,
+            "heads": 2,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "dropout": 0.0,
+        },
         "train": {
             "epochs": 0,
             "steps": 6,
@@ -75,7 +84,10 @@ def run(tiny: Settings, tmp_path_factory: pytest.TempPathFactory) -> Any:
     data = {"options": {"train": 60, "dev": 12, "test": 12}, "batch_sentences": 20}
     text, out = {"tokenizer": "characters"}, tmp_path_factory.mktemp("run") / "sums"
     return regard.train(
-        regard.Config(), out=out, reporter=Reporter(quiet=True), **tiny | {"data": data | {"path": "arithmetic"}, "text": text}
+        regard.Config(),
+        out=out,
+        reporter=Reporter(quiet=True),
+        **tiny | {"data": data | {"path": "arithmetic"}, "text": text},
     )
 
 
@@ -89,7 +101,8 @@ def command() -> Command:
             capture_output=True,
             text=True,
             timeout=180,
-            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"} | more.pop("env", {}),
+            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+            | more.pop("env", {}),
             **more,
         )
 

@@ -24,7 +24,10 @@ from regard.text.vocabulary import EOS
 
 TINY = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0)
 WORDS = "le la chat chats chien noir noire petit petite dort mange vite café œuvre cat category cate at".split()  # noqa: SIM905
-TEXTS = [" ".join(random.Random(i).choices(WORDS, k=6)) + random.Random(i).choice([" .", " !", "?", ""]) for i in range(200)]
+TEXTS = [
+    " ".join(random.Random(i).choices(WORDS, k=6)) + random.Random(i).choice([" .", " !", "?", ""])
+    for i in range(200)
+]
 
 
 def translator(kind, seed=0, config=None, **search) -> Translator:
@@ -32,7 +35,12 @@ def translator(kind, seed=0, config=None, **search) -> Translator:
     torch.manual_seed(seed)
     tokenizer = train_tokenizer(kind, TEXTS, size=400)
     model = build_model(config or TINY, tokenizer.size, tokenizer.size).eval().double()
-    return Translator(model, tokenizer, tokenizer, SearchConfig(**({"limit_ratio": 0.0, "limit_extra": 12} | search)))
+    return Translator(
+        model,
+        tokenizer,
+        tokenizer,
+        SearchConfig(**({"limit_ratio": 0.0, "limit_extra": 12} | search)),
+    )
 
 
 def stands_in(phrase: str, text: str) -> bool:
@@ -42,9 +50,14 @@ def stands_in(phrase: str, text: str) -> bool:
 def held(kind: str, cases: int) -> None:
     rng, made = random.Random(7), {seed: translator(kind, seed) for seed in range(4)}
     for case in range(cases):
-        must = [" ".join(rng.choices(WORDS, k=rng.choice((1, 1, 2, 3)))) for _ in range(rng.choice((0, 1, 1, 2)))]
+        must = [
+            " ".join(rng.choices(WORDS, k=rng.choice((1, 1, 2, 3))))
+            for _ in range(rng.choice((0, 1, 1, 2)))
+        ]
         forbid = rng.sample(WORDS, rng.choice((0, 1, 2)))
-        forbid = [word for word in forbid if not any(stands_in(word, phrase) for phrase in must)]  # else there is no solution
+        forbid = [
+            word for word in forbid if not any(stands_in(word, phrase) for phrase in must)
+        ]  # else there is no solution
         answer = made[case % 4](rng.choice(TEXTS), must=must, forbid=forbid)
         assert [p for p in must if not stands_in(p, answer.text)] == [], (must, forbid, answer)
         assert [p for p in forbid if stands_in(p, answer.text)] == [], (must, forbid, answer)
@@ -70,9 +83,13 @@ def test_what_cannot_be_is_said():
         ours("le chat", prefix="le chat", forbid="chat")
     with pytest.raises(UserError, match="no answer can begin with 'Le zèbre'"):
         ours("le chat", prefix="Le zèbre")
-    every = ours("le chat", forbid=[word for text in TEXTS for word in text.replace("?", " ?").split()])
+    every = ours(
+        "le chat", forbid=[word for text in TEXTS for word in text.replace("?", " ?").split()]
+    )
     assert not set(WORDS) & set(every.text.split())
-    with pytest.raises(UserError, match="'zèbre' cannot be demanded: it is not in the target's vocabulary"):
+    with pytest.raises(
+        UserError, match="'zèbre' cannot be demanded: it is not in the target's vocabulary"
+    ):
         ours("le chat", must=["zèbre"])
     with pytest.raises(UserError, match="an empty text can be neither demanded nor forbidden"):
         ours("le chat", forbid=[" "])
@@ -83,7 +100,9 @@ def test_what_cannot_be_is_said():
 def test_demands_do_not_depend_on_the_batch():
     ours = translator("bpe")
     alone = [ours(text, must=["chat noir"], forbid=["vite"]).text for text in TEXTS[:12]]
-    assert [result.text for result in ours(TEXTS[:12], must=["chat noir"], forbid=["vite"])] == alone
+    assert [
+        result.text for result in ours(TEXTS[:12], must=["chat noir"], forbid=["vite"])
+    ] == alone
 
 
 def test_least_risk_is_what_agrees_with_the_others():
@@ -104,7 +123,9 @@ def test_least_risk_is_what_agrees_with_the_others():
 def test_diverse_answers_differ_more():
     def different(diversity: float) -> int:
         ours = translator("words", 1, width=6, diversity=diversity)
-        answers = ([r.text, *(other.text for other in r.alternatives)] for r in ours(TEXTS[:20], n_best=6))
+        answers = (
+            [r.text, *(other.text for other in r.alternatives)] for r in ours(TEXTS[:20], n_best=6)
+        )
         return sum(len({text.split()[0] for text in texts if text}) for texts in answers)
 
     assert different(5.0) > different(0.0)
@@ -115,7 +136,9 @@ def test_coverage_ranks_by_the_score_and_a_penalty():
     for text in TEXTS[:5]:
         result = ours(text, n_best=5)
         seen = result.attention.blocks["cross"][-1].mean(0).sum(0).clip(max=1.0)
-        assert result.coverage_penalty == pytest.approx(0.5 * float(np.log(seen).sum()), rel=1e-6)  # weights are kept in fp32
+        assert result.coverage_penalty == pytest.approx(
+            0.5 * float(np.log(seen).sum()), rel=1e-6
+        )  # weights are kept in fp32
         sums = [ranking(answer) for answer in (result, *result.alternatives)]
         assert sums == sorted(sums, reverse=True)
         assert sums[0] == result.score + result.coverage_penalty
@@ -141,7 +164,9 @@ def test_a_score_has_one_unit(settings, wishes, length_penalty):
         length = len(result.logprobs)
         assert result.score == math.fsum(result.logprobs) / length**length_penalty
         assert (result.coverage_penalty is not None) == ("coverage" in settings)
-        assert (result.agreement is not None) == bool("sampling" in wishes and wishes["sampling"].risk)
+        assert (result.agreement is not None) == bool(
+            "sampling" in wishes and wishes["sampling"].risk
+        )
 
 
 def test_a_split_text_keeps_the_units():
@@ -170,8 +195,12 @@ def test_an_ensemble_means_its_members(config):
     text = TEXTS[0]
     source = torch.tensor([[*one.source.encode(text), EOS]])
     first = torch.tensor([[1]])
-    means = torch.stack([x.model(source, torch.tensor([source.shape[1]]), first).softmax(-1) for x in (one, two)]).mean(0)
-    assert torch.allclose(pair.model(source, torch.tensor([source.shape[1]]), first).exp(), means, rtol=0, atol=1e-9)
+    means = torch.stack(
+        [x.model(source, torch.tensor([source.shape[1]]), first).softmax(-1) for x in (one, two)]
+    ).mean(0)
+    assert torch.allclose(
+        pair.model(source, torch.tensor([source.shape[1]]), first).exp(), means, rtol=0, atol=1e-9
+    )
     assert [r.text for r in pair(TEXTS[:8])] == [pair(text).text for text in TEXTS[:8]]
 
 
@@ -182,13 +211,20 @@ def test_options_at_a_position():
     assert first.text == result.text
     assert first.token == result.tokens[2]
     assert first.probability > others[0].probability > 0
-    assert all(other.text.split()[:2] == result.text.split()[:2] for other in others if other.token != "<eos>")
+    assert all(
+        other.text.split()[:2] == result.text.split()[:2]
+        for other in others
+        if other.token != "<eos>"
+    )
     with pytest.raises(UserError, match="positions 0 to"):
         ours.options(result, 99)
 
 
 def test_bf16_answers(tmp_path):
-    sizes = {"model": {"width": 16, "ffn": 16, "heads": 2}, "train": {"steps": 5, "evaluate_every": 5, "save_every": 5}}
+    sizes = {
+        "model": {"width": 16, "ffn": 16, "heads": 2},
+        "train": {"steps": 5, "evaluate_every": 5, "save_every": 5},
+    }
     pairs = [("a b", "b a"), ("b a", "a b"), ("a", "a")] * 20
     run = regard.train(pairs, out=tmp_path / "run", text={"tokenizer": "words"}, **sizes)
     if cpu_has_bf16():
@@ -211,9 +247,13 @@ def test_bf16_answers(tmp_path):
 
 
 def test_an_unknown_option_is_refused(run):
-    with pytest.raises(UserError, match=r"load\(\) has no option no_repea; did you mean no_repeat\?"):
+    with pytest.raises(
+        UserError, match=r"load\(\) has no option no_repea; did you mean no_repeat\?"
+    ):
         regard.load(run, no_repea=3)
-    with pytest.raises(UserError, match=r"load\(\) has no option chekpoint; did you mean checkpoint\?"):
+    with pytest.raises(
+        UserError, match=r"load\(\) has no option chekpoint; did you mean checkpoint\?"
+    ):
         regard.load(run, chekpoint="best")
     with pytest.raises(UserError, match=r"load\(\) has no option devise; did you mean device\?"):
         regard.load("no such run either", devise="cpu")
@@ -222,7 +262,12 @@ def test_an_unknown_option_is_refused(run):
 def test_a_script_without_spaces_has_no_bounds_of_words():
     tokenizer = train_tokenizer("bpe", ["黒猫が寝ている。", "白い犬が走る。"] * 20, size=400)
     torch.manual_seed(0)
-    ours = Translator(build_model(TINY, tokenizer.size, tokenizer.size), tokenizer, tokenizer, SearchConfig(limit_extra=12))
+    ours = Translator(
+        build_model(TINY, tokenizer.size, tokenizer.size),
+        tokenizer,
+        tokenizer,
+        SearchConfig(limit_extra=12),
+    )
     for text in ("黒猫", "犬"):
         answer = ours(text, must=["猫"], forbid=["犬"])
         assert "猫" in answer.text
@@ -232,14 +277,21 @@ def test_a_script_without_spaces_has_no_bounds_of_words():
 
 def test_the_better_of_two_tries_stays_and_a_prefix_is_kept():
     ours = translator("words", limit_extra=3)
-    answer = ours("le chat", must=["petit chat", "chien noir", "dort"], forbid=["dort petit", "noir dort"], prefix="le la")
+    answer = ours(
+        "le chat",
+        must=["petit chat", "chien noir", "dort"],
+        forbid=["dort petit", "noir dort"],
+        prefix="le la",
+    )
     assert answer.text.startswith("le la")
     assert ours("le chat", must=["chat  noir"], prefix="le la").text.startswith("le la")
     assert "chat noir" in ours("le chat", must=["chat  noir"]).text
 
 
 def test_who_has_no_attention_of_its_own_says_so():
-    blind = translator("words", 1, RNNConfig(width=16, embedding=16, attention="none", dropout=0.0), coverage=0.5)
+    blind = translator(
+        "words", 1, RNNConfig(width=16, embedding=16, attention="none", dropout=0.0), coverage=0.5
+    )
     with pytest.raises(UserError, match="no attention"):
         blind("le chat")
     one = translator("words", 1)

@@ -59,7 +59,9 @@ try:
 finally:
     print("IMPORTED", *({"torch", "numpy", "matplotlib", "sacrebleu", "tokenizers", "pyarrow"} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     page, imported = done.stdout.split("IMPORTED")
     assert imported.split() == []
@@ -68,7 +70,9 @@ finally:
         assert f" {verb} " in page
 
 
-@pytest.mark.parametrize("verb", ["train", "translate", "evaluate", "show attention", "data generate"])
+@pytest.mark.parametrize(
+    "verb", ["train", "translate", "evaluate", "show attention", "data generate"]
+)
 def test_every_verb_has_an_example(verb):
     assert "Example: " in call(*verb.split(), "--help")
 
@@ -88,8 +92,13 @@ def test_generate_refuses_what_is_no_option(refused):
 
 
 def test_data_list_and_inspect(here):
-    assert all(task in call("data", "list") for task in ("arithmetic", "phrases", "copy", "reverse", "sort", "dates", "listops"))
-    Path("pairs.tsv").write_text("".join(f"number {n}\tnombre {n}\n" for n in range(40)) + "alone\n")
+    assert all(
+        task in call("data", "list")
+        for task in ("arithmetic", "phrases", "copy", "reverse", "sort", "dates", "listops")
+    )
+    Path("pairs.tsv").write_text(
+        "".join(f"number {n}\tnombre {n}\n" for n in range(40)) + "alone\n"
+    )
     said = call("data", "inspect", "pairs.tsv")
     assert "one column (line 41)" in said
     assert "train would choose" in said
@@ -110,14 +119,18 @@ def test_a_text_may_begin_with_a_dash(run):
 
 
 def test_a_misspelt_option_is_no_text(run, refused):
-    assert "no option --beem; did you mean --beam?" in refused("translate", run.path, "1+1", "--beem", 3)
+    assert "no option --beem; did you mean --beam?" in refused(
+        "translate", run.path, "1+1", "--beem", 3
+    )
     assert "no option --quickly" in refused("translate", run.path, "1+1", "--quickly")
     assert "did you mean --heads?" in refused("show", "attention", run.path, "--haeds")
 
 
 def test_what_an_option_does_not_know_is_refused(run, refused):
     assert "--wait goes" in refused("translate", run.path, "1+1", "--wait", 1, "--coverage")
-    assert "--at shows" in refused("translate", run.path, "1+1", "--at", 0, "--attention", "page.html")
+    assert "--at shows" in refused(
+        "translate", run.path, "1+1", "--at", 0, "--attention", "page.html"
+    )
 
 
 def test_answers_can_be_wished_for(run, refused):
@@ -125,23 +138,43 @@ def test_answers_can_be_wished_for(run, refused):
     assert "probability" in said
     assert said.count("%") == 5
     assert "7" in call("translate", run.path, "1+1", "--must", "7")
-    assert not set("0123456789") & set(call("translate", run.path, "1+1", *[f"--forbid={digit}" for digit in range(10)]))
+    assert not set("0123456789") & set(
+        call("translate", run.path, "1+1", *[f"--forbid={digit}" for digit in range(10)])
+    )
     assert "'x' cannot be demanded" in refused("translate", run.path, "1+1", "--must", "x")
-    assert call("translate", run.path, "1+1", "--with", run.path) == call("translate", run.path, "1+1")
+    assert call("translate", run.path, "1+1", "--with", run.path) == call(
+        "translate", run.path, "1+1"
+    )
     assert len(call("translate", run.path, "1+1", "--risk", 8).splitlines()) == 1
-    assert len(call("translate", run.path, "1+1", "--nbest", 3, "--set", "diversity=1").splitlines()) == 3
-    assert "did you mean search.diversity?" in refused("translate", run.path, "1+1", "--set", "diversty=1")
+    assert (
+        len(call("translate", run.path, "1+1", "--nbest", 3, "--set", "diversity=1").splitlines())
+        == 3
+    )
+    assert "did you mean search.diversity?" in refused(
+        "translate", run.path, "1+1", "--set", "diversty=1"
+    )
 
 
 def test_set_knows_search_settings_only(run, refused):
     """Not the options of `load`, which have names of their own."""
     text = run.path, "1+1"
-    assert refused("translate", *text, "--set", "beam=3") == "error: no setting search.beam; did you mean search.width?"
-    assert refused("translate", *text, "--set", "search.beam=3").endswith("did you mean search.width?")
+    assert (
+        refused("translate", *text, "--set", "beam=3")
+        == "error: no setting search.beam; did you mean search.width?"
+    )
+    assert refused("translate", *text, "--set", "search.beam=3").endswith(
+        "did you mean search.width?"
+    )
     for name in ("checkpoint=best", "device=cpu", "parts=1", "run=x"):
-        assert f"no setting search.{name.partition('=')[0]}" in refused("translate", *text, "--set", name)
-    assert "--set train.steps=3: only search settings" in refused("translate", *text, "--set", "train.steps=3")
-    assert "search.width=0: must be at least 1" in refused("translate", "no run", "1+1", "--set", "width=0")
+        assert f"no setting search.{name.partition('=')[0]}" in refused(
+            "translate", *text, "--set", name
+        )
+    assert "--set train.steps=3: only search settings" in refused(
+        "translate", *text, "--set", "train.steps=3"
+    )
+    assert "search.width=0: must be at least 1" in refused(
+        "translate", "no run", "1+1", "--set", "width=0"
+    )
     assert call("translate", *text, "--set", "width=3", "--set", "search.no_repeat=2")
 
 
@@ -163,10 +196,17 @@ def test_what_ranks_the_answers_is_told_by_its_name(run):
     assert all(0 <= agreement <= 100 for agreement in agreements)
     assert all(answer["score"] < 0 for answer in answers)
     lines = call("translate", run.path, "12+34", "--risk", 8, "--nbest", 3).splitlines()
-    assert [line.split("\t")[0] for line in lines] == [f"{agreement:.4f}" for agreement in agreements]
+    assert [line.split("\t")[0] for line in lines] == [
+        f"{agreement:.4f}" for agreement in agreements
+    ]
 
-    covered = json.loads(call("translate", run.path, "12+34", "--set", "coverage=0.5", "--nbest", 2, "--json"))
-    sums = [answer["score"] + answer["coverage_penalty"] for answer in (covered, *covered["alternatives"])]
+    covered = json.loads(
+        call("translate", run.path, "12+34", "--set", "coverage=0.5", "--nbest", 2, "--json")
+    )
+    sums = [
+        answer["score"] + answer["coverage_penalty"]
+        for answer in (covered, *covered["alternatives"])
+    ]
     assert sums == sorted(sums, reverse=True)
     lines = call("translate", run.path, "12+34", "--set", "coverage=0.5", "--nbest", 2).splitlines()
     assert [line.split("\t")[0] for line in lines] == [f"{number:.4f}" for number in sums]
@@ -231,11 +271,16 @@ def test_json(run, here):
     for each in found:
         assert {"text", "score", "tokens", "alternatives", "warnings"} <= set(each)
         assert "".join(each["tokens"]) == each["text"]
-        assert [set(other) for other in each["alternatives"]] == [{"text", "score"}] * (1 if each["source"] else 0)
+        assert [set(other) for other in each["alternatives"]] == [{"text", "score"}] * (
+            1 if each["source"] else 0
+        )
 
 
 def test_nbest(run):
-    lines = [line.split("\t") for line in call("translate", run.path, "--nbest", 3, "12+34", "5-5").splitlines()]
+    lines = [
+        line.split("\t")
+        for line in call("translate", run.path, "--nbest", 3, "12+34", "5-5").splitlines()
+    ]
     assert len(lines) == 6
     for group in (lines[:3], lines[3:]):
         scores = [float(score) for score, _ in group]
@@ -250,7 +295,9 @@ def test_how_to_draw_needs_drawing(run, refused):
 
 
 def test_the_name_of_a_page_is_looked_at_first(run, refused):
-    assert "must end in .html" in refused("translate", str(run.path), "1+1", "--attention", "page.png")
+    assert "must end in .html" in refused(
+        "translate", str(run.path), "1+1", "--attention", "page.png"
+    )
 
 
 def test_sample_repeats_with_its_seed(run):
@@ -274,7 +321,9 @@ def test_attention_page(run, here):
 def test_stream_answers_before_the_end(run):
     """Line in, line out: the answer comes while the pipe is still open."""
     words = [sys.executable, "-m", "regard", "translate", str(run.path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
         for text in ("1+1", "", "-940-819"):
             process.stdin.write(text + "\n")
             answer = process.stdout.readline()
@@ -292,13 +341,17 @@ def test_a_reader_of_pairs_may_leave():
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("source", ["--input in.txt", "< in.txt", "< <(cat in.txt; exec sleep 20 2> /dev/null)"])
+@pytest.mark.parametrize(
+    "source", ["--input in.txt", "< in.txt", "< <(cat in.txt; exec sleep 20 2> /dev/null)"]
+)
 def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
     """`regard translate … | head -1`, also while more input is still awaited."""
     (tmp_path / "in.txt").write_text("1+1\n" * 1500)
     words = f"{sys.executable} -m regard translate {run.path} --json {source} | head -1; echo ${{PIPESTATUS[0]}}"
     began = time.monotonic()
-    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
     assert time.monotonic() - began < 18
     assert done.stderr == ""
     answer, code = done.stdout.splitlines()
@@ -313,14 +366,30 @@ def test_bytes_that_are_no_text(run, tmp_path):
     words = [sys.executable, "-m", "regard", "translate", str(run.path)]
     for more in (["--json"], ["--input", "in.txt"]):
         with (tmp_path / "in.txt").open("rb") as source:
-            done = subprocess.run([*words, *more], cwd=tmp_path, stdin=source, capture_output=True, timeout=120, check=True)
+            done = subprocess.run(
+                [*words, *more],
+                cwd=tmp_path,
+                stdin=source,
+                capture_output=True,
+                timeout=120,
+                check=True,
+            )
         out, said = done.stdout.decode().splitlines(), done.stderr.decode()
         assert len(out) == 6
         if "--json" in more:
             found = [json.loads(line) for line in out]
-            assert [each["source"][:6] for each in found] == ["1+1", "2\ufffd+\ufffd", "3\0+3", "999999", "1+1", "caf\ufffd"]
+            assert [each["source"][:6] for each in found] == [
+                "1+1",
+                "2\ufffd+\ufffd",
+                "3\0+3",
+                "999999",
+                "1+1",
+                "caf\ufffd",
+            ]
             for number in (2, 6):
-                expected = f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD"
+                expected = (
+                    f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD"
+                )
                 assert found[number - 1]["warnings"][0] == expected
             assert "UTF-8" not in str([found[i]["warnings"] for i in (0, 2, 3, 4)])
             assert found[3]["text"] == ""
@@ -332,7 +401,9 @@ def test_bytes_that_are_no_text(run, tmp_path):
 
 def test_an_argument_that_is_no_text(run):
     done = subprocess.run(
-        [sys.executable, "-m", "regard", "translate", str(run.path), "1+1", b"caf\xe9", "--json"], capture_output=True, check=True
+        [sys.executable, "-m", "regard", "translate", str(run.path), "1+1", b"caf\xe9", "--json"],
+        capture_output=True,
+        check=True,
     )
     one, other = (json.loads(line) for line in done.stdout.splitlines())
     assert other["source"] == "caf\ufffd"
@@ -342,7 +413,10 @@ def test_an_argument_that_is_no_text(run):
 
 def test_a_paragraph_is_split(run, here):
     Path("in.txt").write_text("1+1\n12+34. 5-6.  77+88! 9-9.\n2+2\n")
-    _, found, _ = (json.loads(line) for line in call("translate", run.path, "--json", "--input", "in.txt").splitlines())
+    _, found, _ = (
+        json.loads(line)
+        for line in call("translate", run.path, "--json", "--input", "in.txt").splitlines()
+    )
     assert "split into" in found["warnings"][0]
     assert found["source"] == "12+34. 5-6.  77+88! 9-9."
     call("translate", run.path, found["source"], "--attention", "page.html")
@@ -398,7 +472,9 @@ def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
     from regard.recipes import evaluation as recipes
     from regard.records.result import Result
 
-    Path("test.tsv").write_text("".join(f"{n}+{n}\tthe sum of {n} and {n} is {2 * n}\n" for n in range(10, 30)))
+    Path("test.tsv").write_text(
+        "".join(f"{n}+{n}\tthe sum of {n} and {n} is {2 * n}\n" for n in range(10, 30))
+    )
     truth = dict(line.split("\t") for line in Path("test.tsv").read_text().splitlines())
     shutil.copytree(run.path, here / "worse")
     load = recipes.load
@@ -407,7 +483,9 @@ def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
         translator = load(which, **more)
         words = 4 if str(which) == "worse" else 9
         answers = {text: " ".join(answer.split()[:words]) for text, answer in truth.items()}
-        translator.translate = lambda texts: (Result(text, answers[text], [], 0.0, []) for text in texts)
+        translator.translate = lambda texts: (
+            Result(text, answers[text], [], 0.0, []) for text in texts
+        )
         return translator
 
     monkeypatch.setattr(recipes, "load", loaded)
@@ -418,7 +496,10 @@ def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
     assert against["difference"] == against["a"] - against["b"]
     assert 0 < against["low"] <= against["difference"] <= against["high"]
     said = call("evaluate", run.path, "test.tsv", "--against", "worse").splitlines()[-1]
-    assert f"BLEU {against['a']:.2f}, the other {against['b']:.2f}: a difference of +{against['difference']:.2f} (95 %: +" in said
+    assert (
+        f"BLEU {against['a']:.2f}, the other {against['b']:.2f}: a difference of +{against['difference']:.2f} (95 %: +"
+        in said
+    )
 
 
 # show
@@ -441,7 +522,9 @@ def test_show_attention_does_what_was_asked_for_and_no_more(run, here, monkeypat
     computed = []
     for name in ("occlusion", "gradient_times_input"):
         work = getattr(page, name)
-        watched = functools.partial(lambda name, work, *words: computed.append(name) or work(*words), name, work)
+        watched = functools.partial(
+            lambda name, work, *words: computed.append(name) or work(*words), name, work
+        )
         monkeypatch.setattr(page, name, watched)
     assert call("show", "attention", run.path, "-940-819") == "attention.png\n"
     assert os.listdir() == ["attention.png"]
@@ -467,7 +550,10 @@ def test_show_positions(run, here):
 
 
 def test_debug_shows_the_traceback(command, here):
-    plain, debug = command("evaluate", "nothing", cwd=here), command("evaluate", "nothing", "--debug", cwd=here)
+    plain, debug = (
+        command("evaluate", "nothing", cwd=here),
+        command("evaluate", "nothing", "--debug", cwd=here),
+    )
     assert plain.returncode == 2
     assert plain.stderr.count("\n") == 1
     assert "Traceback" in debug.stderr
@@ -498,7 +584,9 @@ def test_interrupted_training_saves_and_goes_on(here, command):
         *sizes.split(),
         *often.split(),
     ]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         log, end = Path("mine/log.jsonl"), time.monotonic() + 40
         while not (log.exists() and log.read_text().count("\n") >= 2) and time.monotonic() < end:
             assert process.poll() is None, process.stderr.read()
@@ -508,14 +596,27 @@ def test_interrupted_training_saves_and_goes_on(here, command):
     assert process.returncode == 130
     assert "regard train arithmetic --out mine --resume" in said
     assert "Traceback" not in said
-    (stopped,) = (int(path.name.removeprefix("step-")) for path in Path("mine/checkpoints").iterdir())
+    (stopped,) = (
+        int(path.name.removeprefix("step-")) for path in Path("mine/checkpoints").iterdir()
+    )
     assert stopped >= 10
 
     done = command("train", "arithmetic", "--out", "mine", "--resume", f"train.steps={stopped + 7}")
     assert done.returncode == 0, done.stderr
-    steps = [json.loads(line)["step"] for line in log.read_text().splitlines() if json.loads(line)["kind"] == "train"]
-    assert steps == [*range(5, stopped + 7, 5), stopped + 7] if (stopped + 7) % 5 else [*range(5, stopped + 8, 5)]
-    assert sorted(path.name for path in Path("mine/checkpoints").iterdir())[-1] == f"step-{stopped + 7:08d}"
+    steps = [
+        json.loads(line)["step"]
+        for line in log.read_text().splitlines()
+        if json.loads(line)["kind"] == "train"
+    ]
+    assert (
+        steps == [*range(5, stopped + 7, 5), stopped + 7]
+        if (stopped + 7) % 5
+        else [*range(5, stopped + 8, 5)]
+    )
+    assert (
+        sorted(path.name for path in Path("mine/checkpoints").iterdir())[-1]
+        == f"step-{stopped + 7:08d}"
+    )
 
 
 def test_interrupted_translation_has_its_exit_code(run):

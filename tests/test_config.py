@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.config import Config, RNNConfig, TransformerConfig, build, merge, parse_overrides, read_toml
+from regard.config import (
+    Config,
+    RNNConfig,
+    TransformerConfig,
+    build,
+    merge,
+    parse_overrides,
+    read_toml,
+)
 from regard.errors import UserError
 
 laws = settings(max_examples=80, deadline=None, derandomize=True)
@@ -53,7 +61,12 @@ def test_wrong_values_say_what_is_allowed(section, name, value, told):
 
 def test_values_that_mean_the_same_are_taken():
     config = build({"train": {"steps": 100.0, "rate": 1, "betas": [0, 0.5]}, "data": {"path": 123}})
-    assert (config.train.steps, config.train.rate, config.train.betas, config.data.path) == (100, 1.0, (0.0, 0.5), "123")
+    assert (config.train.steps, config.train.rate, config.train.betas, config.data.path) == (
+        100,
+        1.0,
+        (0.0, 0.5),
+        "123",
+    )
     assert isinstance(config.train.steps, int)
     assert isinstance(config.train.rate, float)
 
@@ -90,7 +103,9 @@ def test_an_rnn_is_neither_compiled_nor_captured(path):
     if path in ("auto", "plain", "packed"):
         assert build(settings).train.path == path
         return
-    with pytest.raises(UserError, match=rf"train\.path={path} needs model\.kind=transformer: an RNN trains with"):
+    with pytest.raises(
+        UserError, match=rf"train\.path={path} needs model\.kind=transformer: an RNN trains with"
+    ):
         build(settings)
 
 
@@ -133,12 +148,16 @@ def test_parts_of_ones_own_are_named(name):
 
 
 def test_later_layers_win_field_by_field():
-    merged = merge({"train": {"steps": 1, "rate": 0.1}}, {"train": {"steps": 2}}, {"model": {"width": 8}})
+    merged = merge(
+        {"train": {"steps": 1, "rate": 0.1}}, {"train": {"steps": 2}}, {"model": {"width": 8}}
+    )
     assert merged == {"train": {"steps": 2, "rate": 0.1}, "model": {"width": 8}}
 
 
 def test_options_are_merged_one_by_one():
-    merged = merge({"data": {"options": {"length": 4, "symbols": 5}}}, {"data": {"options": {"length": 9}}})
+    merged = merge(
+        {"data": {"options": {"length": 4, "symbols": 5}}}, {"data": {"options": {"length": 9}}}
+    )
     assert merged["data"]["options"] == {"length": 9, "symbols": 5}
 
 
@@ -149,7 +168,10 @@ def test_merging_changes_no_layer():
 
 
 def test_another_kind_of_model_drops_what_only_the_old_one_has():
-    merged = merge({"model": {"kind": "rnn", "cell": "gru", "width": 32}}, {"model": {"kind": "transformer", "heads": 2}})
+    merged = merge(
+        {"model": {"kind": "rnn", "cell": "gru", "width": 32}},
+        {"model": {"kind": "transformer", "heads": 2}},
+    )
     assert build(merged).model == TransformerConfig(width=32, heads=2)
     merged = merge({"model": {"heads": 2, "width": 32}}, {"model": {"kind": "rnn"}})
     assert build(merged).model == RNNConfig(width=32)
@@ -159,7 +181,13 @@ def test_another_kind_of_model_drops_what_only_the_old_one_has():
 
 
 def test_overrides():
-    words = ["train.steps=100", "data.options.complexity=3", "data.path=a=b.tsv", "model.position=rotary", "text.share=false"]
+    words = [
+        "train.steps=100",
+        "data.options.complexity=3",
+        "data.path=a=b.tsv",
+        "model.position=rotary",
+        "text.share=false",
+    ]
     assert parse_overrides(words) == {
         "train": {"steps": "100"},
         "data": {"options": {"complexity": "3"}, "path": "a=b.tsv"},
@@ -171,7 +199,9 @@ def test_overrides():
 
 
 def test_steps_asked_for_win_over_epochs_below():
-    assert merge({"train": {"epochs": 3}}, {"train": {"steps": 7}}) == {"train": {"epochs": 0, "steps": 7}}
+    assert merge({"train": {"epochs": 3}}, {"train": {"steps": 7}}) == {
+        "train": {"epochs": 0, "steps": 7}
+    }
 
 
 @pytest.mark.parametrize("word", ["steps=3", "train.steps", "=", "train", "out.x=1"])
@@ -180,14 +210,22 @@ def test_what_is_no_override(word):
         parse_overrides([word])
 
 
-@pytest.mark.parametrize("path", ["1_000", "2024-01-01", "0x10", "1e5", "12:30:00", "pairs.tsv", "[a]"])
+@pytest.mark.parametrize(
+    "path", ["1_000", "2024-01-01", "0x10", "1e5", "12:30:00", "pairs.tsv", "[a]"]
+)
 def test_a_file_may_be_called_anything(path):
     """TOML would read some names as numbers or dates."""
     assert build(parse_overrides([f"data.path={path}"])).data.path == path
 
 
 @laws
-@given(st.lists(st.text("abt.=1[]{}\"'\n #", max_size=8) | st.sampled_from(["data.b=1", "data.b.c=2", "data.b={}"]), max_size=4))
+@given(
+    st.lists(
+        st.text("abt.=1[]{}\"'\n #", max_size=8)
+        | st.sampled_from(["data.b=1", "data.b.c=2", "data.b={}"]),
+        max_size=4,
+    )
+)
 def test_overrides_parse_or_are_told(words):
     with suppress(UserError):
         assert isinstance(parse_overrides(words), dict)

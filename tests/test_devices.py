@@ -200,7 +200,9 @@ def test_weights_that_are_tied_stay_tied(run):
     names = [name for name, _ in plain.named_parameters()]
     copied = placing._copied(plain, torch.device("cpu"))
     assert [name for name, _ in copied.named_parameters()] == names  # a tie is listed once
-    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), copied.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(plain.parameters(), copied.parameters(), strict=True)
+    )
     assert not any(a is b for a, b in zip(plain.parameters(), copied.parameters(), strict=True))
 
 
@@ -252,7 +254,11 @@ def test_a_result_from_json_keeps_its_values_and_says_that_it_cannot_look(ours):
     assert again == result
     assert again.alternatives == result.alternatives
     assert again._repr_html_()
-    for look in (lambda: again.attention, lambda: again.overlooked, lambda: again.write_page("page.html")):
+    for look in (
+        lambda: again.attention,
+        lambda: again.overlooked,
+        lambda: again.write_page("page.html"),
+    ):
         with pytest.raises(UserError, match="translate its source again"):
             look()
 
@@ -267,7 +273,9 @@ def test_a_pickled_result_keeps_its_values_and_says_that_it_cannot_look(ours):
     with pytest.raises(UserError, match="translate its source again"):
         _ = again.attention
     looked = result.attention
-    assert (pickle.loads(pickle.dumps(result)).attention.blocks["cross"] == looked.blocks["cross"]).all()
+    assert (
+        pickle.loads(pickle.dumps(result)).attention.blocks["cross"] == looked.blocks["cross"]
+    ).all()
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "words", "bpe", "unigram"])

@@ -19,7 +19,11 @@ from regard.inspection.doctor.files import Case
 from regard.recipes.reporter import Reporter
 from regard.training import trainer as training
 
-OWN, SAVED, DATA = "settings, tokenizer as written", "checkpoints as written", "data is what config.toml says"
+OWN, SAVED, DATA = (
+    "settings, tokenizer as written",
+    "checkpoints as written",
+    "data is what config.toml says",
+)
 WEIGHTS, RESUME, ONCE = "best weights load", "resume is exact", "every pair comes once an epoch"
 
 
@@ -32,7 +36,9 @@ def mine(run, tmp_path):
 def state(path):
     """Every file, with its bytes and when they were written."""
     files = sorted(p for p in path.rglob("*") if p.is_file())
-    return {str(p): (hashlib.sha256(p.read_bytes()).hexdigest(), p.stat().st_mtime_ns) for p in files}
+    return {
+        str(p): (hashlib.sha256(p.read_bytes()).hexdigest(), p.stat().st_mtime_ns) for p in files
+    }
 
 
 def examine(path, code):
@@ -57,10 +63,14 @@ def flip(path, place=-1):
 def test_a_good_run_passes(run):
     rows = examine(run.path, 0)
     assert len(rows) == len(PROOFS) == 19
-    assert [name for name, row in rows.items() if not row["passed"]] == ["source is read as it comes"]
+    assert [name for name, row in rows.items() if not row["passed"]] == [
+        "source is read as it comes"
+    ]
     assert all(row["found"] and not row["advice"] for row in rows.values())
     assert rows[ONCE]["found"].startswith("60 pairs in 3 batches")
-    assert rows[RESUME]["found"].startswith("from step 6: 3 steps, a stop, 3 more = 6 steps: weights, optimiser, log")
+    assert rows[RESUME]["found"].startswith(
+        "from step 6: 3 steps, a stop, 3 more = 6 steps: weights, optimiser, log"
+    )
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "progress.json"])
@@ -119,10 +129,20 @@ def test_cut_data(mine):
 def test_data_of_which_pairs_were_left_out(tiny, tmp_path):
     """Longer ones than allowed, in many blocks: the sum is still proved, and damage still found."""
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{'a ' * (40 if i % 9 == 0 else 3)}{i % 50}\t{i % 50}\n" for i in range(5000)))
+    pairs.write_text(
+        "".join(f"{'a ' * (40 if i % 9 == 0 else 3)}{i % 50}\t{i % 50}\n" for i in range(5000))
+    )
     data = {"max_length": 20, "dev": 4, "test": 4, "batch_sentences": 500}
     out, quiet, text = tmp_path / "run", Reporter(quiet=True), {"tokenizer": "words"}
-    run = regard.train(pairs, out=out, reporter=quiet, data=data, text=text, model=tiny["model"], train=tiny["train"])
+    run = regard.train(
+        pairs,
+        out=out,
+        reporter=quiet,
+        data=data,
+        text=text,
+        model=tiny["model"],
+        train=tiny["train"],
+    )
     assert len(regard.data.corpus.Corpus.open(out / "data" / "train")) < 4500
     assert module.data(Case(run.path, run=run))
     flip(out / "data" / "train" / "ids.bin", 6000)
@@ -185,7 +205,9 @@ def test_the_table(mine, width):
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= width
     assert [done.stdout.count(mark) for mark in "✓✗–→"] == [12, 2, 5, 2]
-    assert str(damaged) in "".join(line.split("│")[3].strip() for line in lines if line.startswith("│"))  # over as many lines
+    assert str(damaged) in "".join(
+        line.split("│")[3].strip() for line in lines if line.startswith("│")
+    )  # over as many lines
 
 
 def test_whatever_goes_wrong_is_a_row(mine, monkeypatch):
@@ -236,4 +258,6 @@ def test_a_proof_is_one_function(run, monkeypatch):
     def moon(case):
         raise regard.UserError(f"{case.path}: it is not")
 
-    assert doctor(run.path)[-1] == module.Row("the moon is full", False, f"{run.path}: it is not", "wait")
+    assert doctor(run.path)[-1] == module.Row(
+        "the moon is full", False, f"{run.path}: it is not", "wait"
+    )

@@ -40,7 +40,14 @@ def rnn(**changes):
 
 
 def transformer(**changes):
-    sizes = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "relative_clip": 3}
+    sizes = {
+        "width": 16,
+        "ffn": 24,
+        "heads": 2,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "relative_clip": 3,
+    }
     return TransformerConfig(**(sizes | {"dropout": 0.3, "attention_dropout": 0.1} | changes))
 
 
@@ -75,7 +82,12 @@ def built(config):
 def pairs(*lengths):
     torch.manual_seed(1)
     words = lambda n: torch.randint(16, SIZE, (n,)).tolist()  # noqa: E731
-    return collate([([*words(s), EOS], [BOS, *words(t), EOS]) for s, t in lengths or ((4, 6), (9, 2), (1, 11), (7, 7), (12, 5))])
+    return collate(
+        [
+            ([*words(s), EOS], [BOS, *words(t), EOS])
+            for s, t in lengths or ((4, 6), (9, 2), (1, 11), (7, 7), (12, 5))
+        ]
+    )
 
 
 def rows_of(model, batch=None):
@@ -83,7 +95,11 @@ def rows_of(model, batch=None):
 
 
 def failed(rows):
-    return [row.name for row in (rows.values() if isinstance(rows, dict) else rows) if row.passed is False]
+    return [
+        row.name
+        for row in (rows.values() if isinstance(rows, dict) else rows)
+        if row.passed is False
+    ]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -93,7 +109,9 @@ def test_good_models_pass(name):
     waits = name.startswith(("wait", "causal"))
     assert failed(rows) == []
     none = [] if any(isinstance(part, Attention) for part in model.modules()) else [HEADS]
-    assert [name for name, row in rows.items() if row.passed is None] == ([] if waits else [ONLINE]) + [LOGGED] + none
+    assert [name for name, row in rows.items() if row.passed is None] == (
+        [] if waits else [ONLINE]
+    ) + [LOGGED] + none
     assert model.training  # as it was
     assert model.encoder.dropout == 0.3
     assert rows[FUTURE].found.endswith("moves by 0") or name.startswith("rnn")
@@ -104,7 +122,9 @@ def test_good_models_pass(name):
 
 def test_without_a_causal_mask(monkeypatch):
     masks = TransformerState.masks
-    monkeypatch.setattr(TransformerState, "masks", lambda self, *given: (Mask(), masks(self, *given)[1]))
+    monkeypatch.setattr(
+        TransformerState, "masks", lambda self, *given: (Mask(), masks(self, *given)[1])
+    )
     rows = rows_of(built(transformer()))
     assert failed(rows) == [FUTURE]
     found = rows[FUTURE]
@@ -119,7 +139,9 @@ def unmasked(attention, **changes):
     """This one attention forgets a part of its mask, on every way."""
 
     def forgetful(own, place):
-        return lambda *given: own(*given[:place], replace(given[place], **changes, _made={}), *given[place + 1 :])
+        return lambda *given: own(
+            *given[:place], replace(given[place], **changes, _made={}), *given[place + 1 :]
+        )
 
     attention.look, attention.itself = forgetful(attention.look, 2), forgetful(attention.itself, 1)
 
@@ -143,7 +165,11 @@ def test_a_causal_encoder_that_reads_ahead():
 
 def test_a_model_that_does_not_wait(monkeypatch):
     model = built(transformer(causal=True, wait=2))
-    monkeypatch.setattr(TransformerState, "reach", lambda self, places: torch.minimum(self.lengths[:, None], places + 3))
+    monkeypatch.setattr(
+        TransformerState,
+        "reach",
+        lambda self, places: torch.minimum(self.lengths[:, None], places + 3),
+    )
     rows = rows_of(model)
     assert failed(rows) == [ONLINE]
     assert "decoder layer 1, cross looks there" in rows[ONLINE].found
@@ -152,7 +178,11 @@ def test_a_model_that_does_not_wait(monkeypatch):
 # padding
 
 
-@pytest.mark.parametrize(("config", "seen"), [(transformer(), "encoder layer 1"), (rnn(), "decoder")], ids=["transformer", "rnn"])
+@pytest.mark.parametrize(
+    ("config", "seen"),
+    [(transformer(), "encoder layer 1"), (rnn(), "decoder")],
+    ids=["transformer", "rnn"],
+)
 def test_who_attends_to_padding(monkeypatch, config, seen):
     make = Mask.__init__
     monkeypatch.setattr(Mask, "__init__", lambda self, key_lengths=None, **more: make(self, **more))
@@ -179,13 +209,17 @@ def test_a_nan_head_of_a_live_model():
 
     def spoil(module, inputs, output):
         output = output.clone()
-        output.view(*output.shape[:-1], 3, 2, 8)[..., 0, 1, :] = torch.nan  # the queries of the second head
+        output.view(*output.shape[:-1], 3, 2, 8)[..., 0, 1, :] = (
+            torch.nan
+        )  # the queries of the second head
         return output
 
     model.encoder.blocks[1].attention.qkv.register_forward_hook(spoil)
     rows = rows_of(model)
     assert failed(rows) == [NUMBERS]
-    assert rows[NUMBERS].found.startswith("encoder layer 2, head 2: 16.7 % of encoder.blocks.1.attention.qkv is NaN")
+    assert rows[NUMBERS].found.startswith(
+        "encoder layer 2, head 2: 16.7 % of encoder.blocks.1.attention.qkv is NaN"
+    )
     assert all(row.passed is None for name, row in rows.items() if name != NUMBERS)
 
 
@@ -200,14 +234,19 @@ def test_a_score_that_is_nan_names_its_head():
     model.decoder.blocks[0].cross.score = Odd(2, 8, 8, 0)
     rows = rows_of(model)
     assert failed(rows) == [NUMBERS]
-    assert rows[NUMBERS].found.startswith("decoder layer 1, cross, head 2: 50 % of decoder.blocks.0.cross.score is NaN")
+    assert rows[NUMBERS].found.startswith(
+        "decoder layer 1, cross, head 2: 50 % of decoder.blocks.0.cross.score is NaN"
+    )
 
 
 def test_nan_where_there_is_padding():
     """Every number is finite until a sentence is padded."""
     model = built(rnn())
     model.encoder.cells.register_forward_hook(
-        lambda module, given, out: (out[0] / (1.0 if len(given[0]) > 1 or given[0].shape[1] == int(given[1]) else 0.0), out[1])
+        lambda module, given, out: (
+            out[0] / (1.0 if len(given[0]) > 1 or given[0].shape[1] == int(given[1]) else 0.0),
+            out[1],
+        )
     )
     rows = rows_of(model)
     assert failed(rows) == [PADDING]
@@ -217,13 +256,16 @@ def test_nan_where_there_is_padding():
 def test_weights_that_do_not_sum_to_one(monkeypatch):
     model = built(transformer(score="additive"))
     attention = model.encoder.blocks[0].attention
-    monkeypatch.setattr(attention, "_weights", lambda *given, own=attention._weights: own(*given) * 0.9)
+    monkeypatch.setattr(
+        attention, "_weights", lambda *given, own=attention._weights: own(*given) * 0.9
+    )
     assert failed(rows := rows_of(model)) == [NUMBERS]
     assert rows[NUMBERS].found == "encoder layer 1: the weights of a row sum to one but for 0.1"
 
 
 @pytest.mark.parametrize(
-    ("tensor", "axis"), [("encoder.blocks.0.attention.qkv.weight", 0), ("decoder.blocks.0.cross.output.weight", 1)]
+    ("tensor", "axis"),
+    [("encoder.blocks.0.attention.qkv.weight", 0), ("decoder.blocks.0.cross.output.weight", 1)],
 )
 def test_a_nan_head_in_a_checkpoint(run, tmp_path, tensor, axis):
     """Its manifest is right: the files are as written."""
@@ -237,7 +279,9 @@ def test_a_nan_head_in_a_checkpoint(run, tmp_path, tensor, axis):
     rows = {row.pop("name"): row for row in json.loads(done.stdout)}
     assert done.exit_code == 1
     assert [name for name, row in rows.items() if row["passed"] is False] == [FINITE]
-    assert ("encoder layer 1, head 2: " if axis == 0 else "decoder layer 1, cross, head 2: ") in rows[FINITE]["found"]
+    assert (
+        "encoder layer 1, head 2: " if axis == 0 else "decoder layer 1, cross, head 2: "
+    ) in rows[FINITE]["found"]
     assert tensor in rows[FINITE]["found"]
     assert rows[FINITE]["advice"]
 
@@ -248,14 +292,20 @@ def test_a_nan_head_in_a_checkpoint(run, tmp_path, tensor, axis):
 def test_sentences_that_disturb_each_other():
     model = built(transformer(tie="none"))
     embed = model.encoder.embedding.forward
-    model.encoder.embedding.forward = lambda ids: (x := embed(ids)) + 0.1 * x.mean(0, keepdim=True) * (len(ids) > 12)
+    model.encoder.embedding.forward = lambda ids: (
+        (x := embed(ids)) + 0.1 * x.mean(0, keepdim=True) * (len(ids) > 12)
+    )
     rows = rows_of(model, pairs((4, 6), (3, 2), (4, 3)))
     assert failed(rows) == [COMPANY]
 
 
 def test_an_answer_that_changes_in_company(monkeypatch):
     answers = proofs._answers
-    monkeypatch.setattr(proofs, "_answers", lambda case, source, lengths: answers(case, source, lengths + (len(source) > 1)))
+    monkeypatch.setattr(
+        proofs,
+        "_answers",
+        lambda case, source, lengths: answers(case, source, lengths + (len(source) > 1)),
+    )
     rows = rows_of(built(transformer()))
     assert failed(rows) == [COMPANY]
 
@@ -288,7 +338,10 @@ def test_a_dead_head_is_a_remark_and_a_dead_layer_a_fault():
 def test_a_head_that_looks_everywhere_alike():
     model = built(transformer())
     with torch.no_grad():
-        for side in (model.encoder.blocks[0].attention.qkv.weight, model.encoder.blocks[0].attention.qkv.bias):
+        for side in (
+            model.encoder.blocks[0].attention.qkv.weight,
+            model.encoder.blocks[0].attention.qkv.bias,
+        ):
             side[8:16] = 0  # the queries of the second head
     rows = rows_of(model)
     assert failed(rows) == []
@@ -300,7 +353,9 @@ def test_a_head_that_looks_everywhere_alike():
 
 def test_a_leak_in_a_run(run, monkeypatch):
     masks = TransformerState.masks
-    monkeypatch.setattr(TransformerState, "masks", lambda self, *given: (Mask(), masks(self, *given)[1]))
+    monkeypatch.setattr(
+        TransformerState, "masks", lambda self, *given: (Mask(), masks(self, *given)[1])
+    )
     done = CliRunner().invoke(app, ["doctor", str(run.path)], env={"COLUMNS": "120"})
     assert done.exit_code == 1
     assert done.stdout.count("✗") == 1
@@ -311,7 +366,11 @@ def test_the_loss_is_not_the_logged_one(run, tmp_path):
     path = shutil.copytree(run.path, tmp_path / "mine")
     log = path / "log.jsonl"
     assert failed(doctor(path)) == []
-    log.write_text(log.read_text().replace('"kind": "dev", "step": 6, "loss": ', '"kind": "dev", "step": 6, "loss": 1'))
+    log.write_text(
+        log.read_text().replace(
+            '"kind": "dev", "step": 6, "loss": ', '"kind": "dev", "step": 6, "loss": 1'
+        )
+    )
     assert failed(doctor(path)) == [LOGGED]
     log.unlink()
     assert failed(doctor(path)) == []
@@ -336,13 +395,19 @@ def test_parts_of_ones_own(tiny, tmp_path):
 
     file = tmp_path / "pairs.tsv"
     file.write_text("".join(f"{i} {i % 7}\t{i % 7} {i}\n" for i in range(60)))
-    own, model = {"score": Mine, "position": Place}, tiny["model"] | {"score": "custom:Mine", "position": "custom:Place"}
+    own, model = (
+        {"score": Mine, "position": Place},
+        tiny["model"] | {"score": "custom:Mine", "position": "custom:Place"},
+    )
     sets = {"model": model, "train": tiny["train"], "text": {"tokenizer": "words", "share": False}}
     run = regard.train(file, out=tmp_path / "run", parts=own, reporter=Reporter(quiet=True), **sets)
     assert (run.path / "samples.txt").exists()  # which needs the parts, too
     rows = {row.name: row for row in doctor(run.path)}
     assert failed(rows) == []
-    assert "parts={'score': Mine} to regard.inspection.doctor.doctor, in Python" in rows["the model can be built"].found
+    assert (
+        "parts={'score': Mine} to regard.inspection.doctor.doctor, in Python"
+        in rows["the model can be built"].found
+    )
     assert rows[WEIGHTS].passed is rows["resume is exact"].passed is rows[NUMBERS].passed is None
     rows = {row.name: row for row in doctor(run.path, parts=own)}
     assert failed(rows) == []

@@ -19,7 +19,14 @@ from regard.config import RNNConfig, TransformerConfig
 from regard.errors import UserError
 from regard.inference.translator import Translator
 from regard.inspection.doctor import doctor
-from regard.inspection.evidence import Head, agreement, gradient_times_input, heads, occlusion, without
+from regard.inspection.evidence import (
+    Head,
+    agreement,
+    gradient_times_input,
+    heads,
+    occlusion,
+    without,
+)
 from regard.models import build_model
 from regard.recipes.pruning import prune
 from regard.recipes.reporter import Reporter
@@ -45,7 +52,11 @@ def record(*rows):
         ([0.7, 0.2, 0.1], [1, 2, 300], -1.0),
         ([0.1, 0.2, 0.3, 0.4], [2, 1, 4, 3], 1 - 6 * 4 / (4 * 15)),  # Spearman's own formula
         ([0.5, 0.5, 0.0], [3, 2, 1], math.sqrt(3) / 2),  # ranks 2.5, 2.5, 1 against 3, 2, 1
-        ([0.1, 0.1, 0.3, 0.5], [1, 2, 3, 4], 4.5 / math.sqrt(4.5 * 5)),  # 1.5, 1.5, 3, 4 against 1, 2, 3, 4
+        (
+            [0.1, 0.1, 0.3, 0.5],
+            [1, 2, 3, 4],
+            4.5 / math.sqrt(4.5 * 5),
+        ),  # 1.5, 1.5, 3, 4 against 1, 2, 3, 4
     ],
 )
 def test_rank_correlation(attention, lost, expected):
@@ -66,7 +77,9 @@ def test_without_attention_there_is_none():
 # speed and memory
 
 
-@pytest.mark.parametrize("config", [TransformerConfig(width=64, ffn=128), RNNConfig(width=64, embedding=64)])
+@pytest.mark.parametrize(
+    "config", [TransformerConfig(width=64, ffn=128), RNNConfig(width=64, embedding=64)]
+)
 def test_a_hundred_tokens_take_less_than_ten_seconds(config):
     tokens = train_tokenizer("characters", ["abcdefghijklmnopqrstuvwxyz"], size=100)
     ours = Translator(build_model(config, tokens.size, tokens.size), tokens, tokens)
@@ -81,7 +94,9 @@ def test_no_more_logits_at_a_time_than_the_budget(run, monkeypatch):
     result, size = ours(TEXT), ours.target.size
     hidden = type(ours.model.decoder).output
     monkeypatch.setattr(
-        type(ours.model.decoder), "output", lambda self, x: seen.append(x.numel() // 16 * size) or hidden(self, x)
+        type(ours.model.decoder),
+        "output",
+        lambda self, x: seen.append(x.numel() // 16 * size) or hidden(self, x),
     )
     occlusion(ours, result, budget=3 * size * (len(result.ids) + 1))
     assert sorted(set(seen)) == [size * (len(result.ids) + 1) * n for n in (1, 3)]
@@ -91,7 +106,11 @@ def test_no_more_logits_at_a_time_than_the_budget(run, monkeypatch):
 
 
 def digest(folder):
-    return {p: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        p: hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +118,9 @@ def pruned(run, tmp_path_factory):
     """Without three of its six heads: a fourth comes back when the score falls, so that one attention keeps half of itself."""
     before, falling = digest(run.path), iter([0.5, 0.0, 0.5])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.recipes.pruning.exact_match", lambda answers, references: next(falling))
+        patch.setattr(
+            "regard.recipes.pruning.exact_match", lambda answers, references: next(falling)
+        )
         made = prune(run.path, tmp_path_factory.mktemp("pruned") / "new" / "run", tolerance=0.02)
     assert digest(run.path) == before
     assert len(gone(made)) % 2 == 1
@@ -111,7 +132,11 @@ def gone(made):
 
 
 def test_heads_are_silent_in_every_checkpoint(run, pruned):
-    names = {"encoder": "encoder.blocks.0.attention", "decoder": "decoder.blocks.0.attention", "cross": "decoder.blocks.0.cross"}
+    names = {
+        "encoder": "encoder.blocks.0.attention",
+        "decoder": "decoder.blocks.0.attention",
+        "cross": "decoder.blocks.0.cross",
+    }
     assert 0 < len(gone(pruned)) <= pruned.manifest["pruned"]["of"] == 6
     assert pruned.checkpoints() == run.checkpoints()
     for checkpoint in pruned.checkpoints():
@@ -146,7 +171,13 @@ def test_quality_is_kept_and_told(pruned):
 
 def test_it_is_sound_and_can_be_trained_on(pruned, tmp_path):
     assert [row.name for row in doctor(pruned.path) if row.passed is False] == []
-    more = regard.train(pruned.config, out=pruned.path, resume=True, reporter=Reporter(quiet=True), train={"steps": 8})
+    more = regard.train(
+        pruned.config,
+        out=pruned.path,
+        resume=True,
+        reporter=Reporter(quiet=True),
+        train={"steps": 8},
+    )
     assert more.checkpoints()[-1] == "step-00000008"
 
 
@@ -167,7 +198,9 @@ def test_without_tolerance_only_what_harms_goes(run, tmp_path):
 
 def test_heads_come_back_when_the_score_falls(run, tmp_path, monkeypatch):
     falling = iter([50.0, 10.0, 49.0, 49.6])
-    monkeypatch.setattr("regard.recipes.pruning.exact_match", lambda answers, references: next(falling) / 100)
+    monkeypatch.setattr(
+        "regard.recipes.pruning.exact_match", lambda answers, references: next(falling) / 100
+    )
     made = prune(run.path, tmp_path / "fallen", tolerance=10.0)
     assert len(gone(made)) == 6 - 2
     assert made.manifest["pruned"]["after"]["exact_match"] == pytest.approx(49.6)
@@ -179,7 +212,9 @@ def test_bleu_counts_words_as_the_data_has_them(run, tmp_path, monkeypatch):
     data = dataclasses.replace(tokenized.config.data, tokenized=True)
     tokenized.change(dataclasses.replace(tokenized.config, data=data))
     pairs = [("1+1", "one, and one. make two"), ("2+2", "two and two. make four, again")]
-    (tmp_path / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{source}\t{target}\n" for source, target in pairs)
+    )
 
     def translate(self, texts, **_):
         return (Result(text, "one and one. make four, again", [], 0.0, []) for text in texts)
@@ -188,14 +223,22 @@ def test_bleu_counts_words_as_the_data_has_them(run, tmp_path, monkeypatch):
     report = regard.evaluate(tokenized, tmp_path / "pairs.tsv").report
     assert "tok:none" in report.bleu_signature
     assert report.bleu != regard.evaluate(run, tmp_path / "pairs.tsv").report.bleu > 0
-    assert prune(tokenized.path, tmp_path / "new", pairs).manifest["pruned"]["before"]["bleu"] == pytest.approx(report.bleu)
+    assert prune(tokenized.path, tmp_path / "new", pairs).manifest["pruned"]["before"][
+        "bleu"
+    ] == pytest.approx(report.bleu)
 
 
 def test_what_cannot_be_pruned_is_refused(run, tiny, tmp_path):
     with pytest.raises(UserError, match="exists"):
         prune(run.path, tmp_path)
-    given = {"model": {"kind": "rnn", "width": 8, "embedding": 8}, "train": tiny["train"], "search": tiny["search"]}
-    rnn = regard.train([("a", "b"), ("b", "a")] * 20, out=tmp_path / "rnn", reporter=Reporter(quiet=True), **given)
+    given = {
+        "model": {"kind": "rnn", "width": 8, "embedding": 8},
+        "train": tiny["train"],
+        "search": tiny["search"],
+    }
+    rnn = regard.train(
+        [("a", "b"), ("b", "a")] * 20, out=tmp_path / "rnn", reporter=Reporter(quiet=True), **given
+    )
     with pytest.raises(UserError, match="an RNN has at most one head"):
         prune(rnn.path, tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -212,15 +255,22 @@ def test_nothing_is_left_of_one_that_failed(run, tmp_path, monkeypatch):
 
 
 def call(*words):
-    return CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"})
+    return CliRunner().invoke(
+        app, list(map(str, words)), env={"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+    )
 
 
 def test_the_command_shows_all_target_tokens_or_one(run):
-    whole, one = call("show", "evidence", run.path, TEXT), call("show", "evidence", run.path, TEXT, "--token", "0")
+    whole, one = (
+        call("show", "evidence", run.path, TEXT),
+        call("show", "evidence", run.path, TEXT, "--token", "0"),
+    )
     for done in (whole, one):
         assert done.exit_code == 0, done.exception
         assert "Rank correlation (Spearman): " in done.stdout
-        assert re.search(r"name the same source token first for \d+ of \d+ target tokens", done.stdout)
+        assert re.search(
+            r"name the same source token first for \d+ of \d+ target tokens", done.stdout
+        )
         assert "a token can be looked at and not matter" in done.stdout
         assert all(name in done.stdout for name in ("attention", "occlusion", "gradient × input"))
     result = regard.load(run)(TEXT)
@@ -233,7 +283,11 @@ def test_the_command_shows_all_target_tokens_or_one(run):
 
 
 def test_json_holds_everything(run):
-    found = json.loads(call("show", "evidence", run.path, TEXT, "--json", "--heads", "--lens", "--beam", "1").stdout)
+    found = json.loads(
+        call(
+            "show", "evidence", run.path, TEXT, "--json", "--heads", "--lens", "--beam", "1"
+        ).stdout
+    )
     shape = len(found["target"]), len(found["source"])
     for name in ("attention", "occlusion", "gradient_times_input"):
         assert np.shape(found[name]) == shape
@@ -254,8 +308,16 @@ def test_the_picture_has_its_own_scale(run, tmp_path):
 
 
 def test_a_model_without_attention_has_evidence_too(tiny, tmp_path):
-    given = {"model": {"kind": "rnn", "width": 8, "embedding": 8, "attention": "none"}, "train": tiny["train"]}
-    rnn = regard.train([("a b", "b a"), ("b", "a")] * 20, out=tmp_path / "rnn", reporter=Reporter(quiet=True), **given)
+    given = {
+        "model": {"kind": "rnn", "width": 8, "embedding": 8, "attention": "none"},
+        "train": tiny["train"],
+    }
+    rnn = regard.train(
+        [("a b", "b a"), ("b", "a")] * 20,
+        out=tmp_path / "rnn",
+        reporter=Reporter(quiet=True),
+        **given,
+    )
     done = call("show", "evidence", rnn.path, "a b")
     assert done.exit_code == 0, done.exception
     assert "occlusion" in done.stdout
@@ -283,6 +345,10 @@ def test_mistakes_are_told_in_one_line(run, words, said):
 def test_prune_prints_the_scores(run, tmp_path):
     done = call("prune", run.path, "--out", tmp_path / "new", "--tolerance", "0.02")
     assert done.exit_code == 0, done.exception
-    assert all(name in done.stdout for name in ("loss", "bleu", "exact_match", "of 6 heads are silent"))
-    told = json.loads(call("prune", run.path, "--out", tmp_path / "two", "--tolerance", "0.02", "--json").stdout)
+    assert all(
+        name in done.stdout for name in ("loss", "bleu", "exact_match", "of 6 heads are silent")
+    )
+    told = json.loads(
+        call("prune", run.path, "--out", tmp_path / "two", "--tolerance", "0.02", "--json").stdout
+    )
     assert told["of"] == 6

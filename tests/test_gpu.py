@@ -18,7 +18,10 @@ from regard.inspection.evidence import heads_of, without
 from regard.recipes.pruning import prune
 from regard.recipes.reporter import Reporter
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +31,21 @@ def sorting(tmp_path_factory):
         "sort",
         out=tmp_path_factory.mktemp("gpu") / "sort",
         data={"options": {"train": 4000, "dev": 200, "test": 200, "length": 6, "symbols": 6}},
-        model={"width": 64, "ffn": 128, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0},
-        train={"steps": 600, "epochs": 0, "warmup": 50, "tensorboard": "off", "evaluate_every": 300},
+        model={
+            "width": 64,
+            "ffn": 128,
+            "heads": 4,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "dropout": 0.0,
+        },
+        train={
+            "steps": 600,
+            "epochs": 0,
+            "warmup": 50,
+            "tensorboard": "off",
+            "evaluate_every": 300,
+        },
         reporter=Reporter(quiet=True),
     )
 
@@ -50,14 +66,22 @@ def test_a_gpu_answers_what_a_cpu_answers(sorting, texts, beam):
     assert there.device.type == "cuda"
     here = regard.load(sorting, device="cpu", beam=beam)
     assert answers(there, texts) == answers(here, texts)
-    assert there(texts[0]).attention.blocks["cross"].shape == here(texts[0]).attention.blocks["cross"].shape
+    assert (
+        there(texts[0]).attention.blocks["cross"].shape
+        == here(texts[0]).attention.blocks["cross"].shape
+    )
 
 
 def test_wishes_that_graphs_do_not_know(sorting, texts):
     there = regard.load(sorting, device="cuda", beam=5)
     here = regard.load(sorting, device="cpu", beam=5)
     few = texts[:40]
-    for wishes in ({"prefix": "a"}, {"forbid": ["b"]}, {"sampling": Sampling(seed=3)}, {"n_best": 3}):
+    for wishes in (
+        {"prefix": "a"},
+        {"forbid": ["b"]},
+        {"sampling": Sampling(seed=3)},
+        {"n_best": 3},
+    ):
         assert answers(there, few, **wishes) == answers(here, few, **wishes)
 
 
@@ -111,16 +135,32 @@ def test_the_command_line(sorting, texts, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
 
     def regard_cli(*words):
-        done = subprocess.run([sys.executable, "-m", "regard", *map(str, words)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "regard", *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     found = {}
     for device in ("cpu", "cuda", "cuda:0", "auto"):
-        found[device] = regard_cli("translate", sorting.path, "--input", tmp_path / "in.txt", "--device", device)
+        found[device] = regard_cli(
+            "translate", sorting.path, "--input", tmp_path / "in.txt", "--device", device
+        )
     assert len(set(found.values())) == 1
     report = json.loads(regard_cli("evaluate", sorting.path, "--json", "--device", "cuda"))
     assert report["examples"] > 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        regard_cli("show", "attention", sorting.path, texts[0], "--device", "cuda", "--out", tmp_path / "a.png")
+        regard_cli(
+            "show",
+            "attention",
+            sorting.path,
+            texts[0],
+            "--device",
+            "cuda",
+            "--out",
+            tmp_path / "a.png",
+        )

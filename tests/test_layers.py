@@ -58,7 +58,11 @@ def rooms_known(path: Path) -> set[str]:
         else:
             continue
         found |= {name[1] for name in names if name[0] == "regard" and len(name) > 1}
-    return {room for room in found if room in FLOOR or (ROOT / room).exists() or (ROOT / f"{room}.py").exists()}
+    return {
+        room
+        for room in found
+        if room in FLOOR or (ROOT / room).exists() or (ROOT / f"{room}.py").exists()
+    }
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p != ROOT / "__init__.py"], ids=name_of)
@@ -67,20 +71,33 @@ def test_imports_go_down(path):
     assert room in FLOOR, f"{room} has no floor: give it one in FLOORS"
     for known in rooms_known(path) - {room}:
         assert known in FLOOR, f"{known} has no floor: give it one in FLOORS"
-        assert FLOOR[known] > FLOOR[room], f"{name_of(path)} imports {known}, which is not below {room}"
+        assert FLOOR[known] > FLOOR[room], (
+            f"{name_of(path)} imports {known}, which is not below {room}"
+        )
 
 
 def test_the_walk_sees_imports():
     assert {"nn", "config", "errors"} <= rooms_known(ROOT / "models" / "build.py")
-    assert "text" in rooms_known(ROOT / "data" / "batches.py") | rooms_known(ROOT / "data" / "corpus.py")
+    assert "text" in rooms_known(ROOT / "data" / "batches.py") | rooms_known(
+        ROOT / "data" / "corpus.py"
+    )
 
 
 def test_rooms_without_torch():
     """`regard --help` answers at once, and a picture needs no GPU library."""
-    modules = [".".join(("regard", *p.relative_to(ROOT).with_suffix("").parts)) for p in FILES if room_of(p) in WITHOUT_TORCH]
+    modules = [
+        ".".join(("regard", *p.relative_to(ROOT).with_suffix("").parts))
+        for p in FILES
+        if room_of(p) in WITHOUT_TORCH
+    ]
     lines = ["import importlib, sys", f"for name in {['regard', *modules]!r}:"]
-    lines += ["    importlib.import_module(name.removesuffix('.__init__'))", "    assert 'torch' not in sys.modules, name"]
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    lines += [
+        "    importlib.import_module(name.removesuffix('.__init__'))",
+        "    assert 'torch' not in sys.modules, name",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -90,16 +107,25 @@ def offences(tree: ast.Module):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
             yield from (
-                name for name in names if name.split(".")[0] in ("pickle", "cPickle", "dill", "joblib", "marshal", "shelve")
+                name
+                for name in names
+                if name.split(".")[0]
+                in ("pickle", "cPickle", "dill", "joblib", "marshal", "shelve")
             )
         elif isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec", "compile", "__import__"):
+            if isinstance(node.func, ast.Name) and node.func.id in (
+                "eval",
+                "exec",
+                "compile",
+                "__import__",
+            ):
                 yield node.func.id
             spelled = ast.unparse(node.func)
             if spelled in ("torch.load", "os.system", "os.popen", "np.load", "numpy.load"):
                 yield spelled
             if any(
-                k.arg in ("shell", "allow_pickle") and not (isinstance(k.value, ast.Constant) and k.value.value is False)
+                k.arg in ("shell", "allow_pickle")
+                and not (isinstance(k.value, ast.Constant) and k.value.value is False)
                 for k in node.keywords
             ):
                 yield f"{spelled} with shell or allow_pickle"
@@ -116,8 +142,15 @@ def test_the_walk_sees_offences():
 
 
 def test_nothing_stands_in_the_hallway():
-    assert sorted(path.stem for path in ROOT.glob("*.py")) == ["__init__", "__main__", "config", "errors"]
+    assert sorted(path.stem for path in ROOT.glob("*.py")) == [
+        "__init__",
+        "__main__",
+        "config",
+        "errors",
+    ]
 
 
 def test_no_room_for_oddments():
-    assert [name_of(p) for p in FILES if p.stem in ("utils", "util", "helpers", "common", "misc")] == []
+    assert [
+        name_of(p) for p in FILES if p.stem in ("utils", "util", "helpers", "common", "misc")
+    ] == []

@@ -11,7 +11,13 @@ import regard
 from regard.recipes.reporter import Reporter
 from regard.records.attention import AttentionRecord
 
-HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "</table>", "&amp;", "' onmouseover='x"]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "</table>",
+    "&amp;",
+    "' onmouseover='x",
+]
 
 
 def test_a_record_shows_itself():
@@ -26,7 +32,9 @@ def test_a_record_shows_itself():
 
 def test_too_long_or_none():
     weights = np.full((1, 1, 61, 2), 0.5, np.float32)
-    assert "61 × 2 tokens" in AttentionRecord(["a", "b"], ["x"] * 61, {"cross": weights})._repr_html_()
+    assert (
+        "61 × 2 tokens" in AttentionRecord(["a", "b"], ["x"] * 61, {"cross": weights})._repr_html_()
+    )
     assert "no attention" in AttentionRecord(["a"], ["b"], {})._repr_html_()
 
 
@@ -72,7 +80,11 @@ def notebook(monkeypatch):
 
 
 def test_training_draws_one_curve_in_its_place(notebook, tiny, tmp_path):
-    data = {"options": {"train": 60, "dev": 12, "test": 12}, "batch_sentences": 20, "path": "arithmetic"}
+    data = {
+        "options": {"train": 60, "dev": 12, "test": 12},
+        "batch_sentences": 20,
+        "path": "arithmetic",
+    }
     settings = tiny | {"data": data, "text": {"tokenizer": "characters"}}
     regard.train(regard.Config(), out=tmp_path / "run", **settings)
     (handle,) = notebook

@@ -41,7 +41,9 @@ print(regard.nn.Attention.__name__, regard.scoring.bleu.__name__, regard.models.
 print(regard.Translator.__name__, regard.Result.__name__, regard.Evaluation.__name__)
 """
     names, torch, *found = python(code).splitlines()
-    assert {"train", "load", "evaluate", "nn", "models", "scoring", "Translator", "Result"} <= set(names.split())
+    assert {"train", "load", "evaluate", "nn", "models", "scoring", "Translator", "Result"} <= set(
+        names.split()
+    )
     assert torch == "False"
     assert found == ["Attention bleu Seq2Seq", "Translator Result Evaluation"]
 
@@ -58,7 +60,16 @@ def test_the_readme_type_checks(tmp_path):
     (code,) = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
     code += 'for one in translator(["1+1", "2+2"]):\n    print(one.text)\n'
     (tmp_path / "readme.py").write_text(code, encoding="utf-8")
-    words = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", tmp_path / "readme.py"]
+    words = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        ROOT / "pyproject.toml",
+        tmp_path / "readme.py",
+    ]
     environment = {**os.environ, "MYPYPATH": str(Path(regard.__file__).parents[1])}
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -29,7 +29,9 @@ def refused(*given: object) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_an_example(kind):
-    assert f"Example: regard show {kind}" in " ".join(call(kind, "--help").replace("│", " ").split())
+    assert f"Example: regard show {kind}" in " ".join(
+        call(kind, "--help").replace("│", " ").split()
+    )
 
 
 def test_model(run):
@@ -42,7 +44,10 @@ def test_model(run):
 
 def test_attention_of_one_head_counts_from_1(run, here, monkeypatch):
     drawn = []
-    monkeypatch.setattr("regard.pictures.heatmaps.heatmap", lambda matrix, rows, columns, **more: drawn.append((matrix, more)))
+    monkeypatch.setattr(
+        "regard.pictures.heatmaps.heatmap",
+        lambda matrix, rows, columns, **more: drawn.append((matrix, more)),
+    )
     record = regard.load(run)("1+1").attention
     for given, wanted in [
         (["--layer", 1, "--head", 2], {"layer": 0, "head": 1}),
@@ -64,13 +69,21 @@ def test_attention_of_words(run, here):
 def test_attention_says_what_is_not_there(run, here):
     assert "counted from 1" in refused("attention", run.path, "1+1", "--layer", 2)
     assert "--head 3: cross attention has 2" in refused("attention", run.path, "1+1", "--head", 3)
-    assert "there is cross, encoder, decoder" in refused("attention", run.path, "1+1", "--block", "foo")
+    assert "there is cross, encoder, decoder" in refused(
+        "attention", run.path, "1+1", "--block", "foo"
+    )
     assert "not cross by foo" in refused("attention", run.path, "1+1", "--how", "foo")
     assert "--heads shows them all" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
-    assert "rollout is of all layers" in refused("attention", run.path, "1+1", "--how", "rollout", "--layer", 1)
+    assert "rollout is of all layers" in refused(
+        "attention", run.path, "1+1", "--how", "rollout", "--layer", 1
+    )
     assert "leave out --words" in refused("attention", run.path, "1+1", "--how", "norm", "--words")
-    assert "one head needs no --how" in refused("attention", run.path, "1+1", "--how", "max", "--head", 1)
-    assert "a page shows every layer" in refused("attention", run.path, "1+1", "--layer", 1, "--out", "a.html")
+    assert "one head needs no --how" in refused(
+        "attention", run.path, "1+1", "--how", "max", "--head", 1
+    )
+    assert "a page shows every layer" in refused(
+        "attention", run.path, "1+1", "--layer", 1, "--out", "a.html"
+    )
     assert "'' has no answer" in refused("attention", run.path, "")
     assert not list(here.iterdir())
 
@@ -78,9 +91,15 @@ def test_attention_says_what_is_not_there(run, here):
 def test_what_cannot_be_written_is_one_line(run, here, command):
     (here / "folder.png").mkdir()
     done = command("show", "attention", run.path, "1+1", "--out", "folder.png")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "error: folder.png: Is a directory")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "error: folder.png: Is a directory",
+    )
     assert "Traceback" not in done.stderr
-    assert "Errno" not in command("show", "positions", "--out", run.path / "config.toml" / "x.png").stderr
+    assert (
+        "Errno"
+        not in command("show", "positions", "--out", run.path / "config.toml" / "x.png").stderr
+    )
 
 
 def test_warnings_are_told(run, here, command):
@@ -104,11 +123,20 @@ def test_training(run, here):
 
 
 def test_training_needs_two_checkpoints_and_says_how_to_keep_them(tiny, here):
-    data, text = {"options": {"train": 20, "dev": 4, "test": 4}, "path": "arithmetic"}, {"tokenizer": "characters"}
-    settings = tiny | {"data": data, "text": text, "train": tiny["train"] | {"steps": 2, "save_every": 2}}
+    data, text = (
+        {"options": {"train": 20, "dev": 4, "test": 4}, "path": "arithmetic"},
+        {"tokenizer": "characters"},
+    )
+    settings = tiny | {
+        "data": data,
+        "text": text,
+        "train": tiny["train"] | {"steps": 2, "save_every": 2},
+    }
     run = regard.train(regard.Config(), out=here / "one", reporter=Reporter(quiet=True), **settings)
     assert "train.keep=10 train.save_every=" in refused("training", run.path, "1+1")
-    regard.config.build(regard.config.parse_overrides(["train.keep=10", "train.save_every=100"]))  # there are such settings
+    regard.config.build(
+        regard.config.parse_overrides(["train.keep=10", "train.save_every=100"])
+    )  # there are such settings
 
 
 def test_beam(run, here):

@@ -32,7 +32,9 @@ SURE, UNSURE = math.log(0.9), math.log(0.2)
 
 
 def repeated(source, tokens, logprobs):
-    return stuck(Job(source, found=[Hypothesis(tokens, 0.0, logprobs, len(logprobs) > len(tokens))]))
+    return stuck(
+        Job(source, found=[Hypothesis(tokens, 0.0, logprobs, len(logprobs) > len(tokens))])
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,9 @@ def test_what_a_loop_is(text, finished, unit):
 def test_who_counts_is_sure_when_to_stop():
     tokens = [7] * 12
     assert repeated([], tokens, [SURE] * 12 + [UNSURE]) == [7]
-    assert repeated([], tokens, [SURE] * 13) == []  # SCAN: I_WALK twelve times, then <eos> without doubt
+    assert (
+        repeated([], tokens, [SURE] * 13) == []
+    )  # SCAN: I_WALK twelve times, then <eos> without doubt
     middle = [5, *tokens, 6]
     assert repeated([], middle, [SURE] * 13 + [UNSURE, SURE]) == [7]
     assert repeated([], middle, [UNSURE] * 13 + [SURE, UNSURE]) == []
@@ -157,7 +161,9 @@ def test_a_sure_repetition_is_left_alone():
     translator = chain({"^": {"a": 1}, "a": {"a": 0.1, "$": 0.9}}, minimum=8)
     result = translator("h")
     assert (result.text, result.warnings, translator.model.asked) == ("a" * 8, [], 1)
-    unsure = chain({"^": {"a": 1}, "a": {"a": 0.3, "b": 0.3, "$": 0.4}, "b": {"$": 1}}, minimum=8)("h")
+    unsure = chain({"^": {"a": 1}, "a": {"a": 0.3, "b": 0.3, "$": 0.4}, "b": {"$": 1}}, minimum=8)(
+        "h"
+    )
     assert unsure.text != "a" * 8
     assert "repeats 'a'" in unsure.warnings[-1]
     forced = translator("h", prefix="b" * 9 + "a")  # what the user forces is no loop
@@ -166,7 +172,11 @@ def test_a_sure_repetition_is_left_alone():
 
 def test_an_answer_does_not_depend_on_its_company():
     translator = chain(STUCK, limit_ratio=0.0, limit_extra=40)
-    texts = ["a", "abcabcabcabcabcabcabcabcabcabcabcabcabcabc", "h"]  # the second may repeat: its source does
+    texts = [
+        "a",
+        "abcabcabcabcabcabcabcabcabcabcabcabcabcabc",
+        "h",
+    ]  # the second may repeat: its source does
     together = translator(texts)
     alone = [translator(text) for text in texts]
     assert [result.text for result in together] == [result.text for result in alone]
@@ -194,10 +204,30 @@ def test_where_a_text_is_cut():
 
     one_each = [part for part, _ in cut(TEXT, words, 1, 100)]
     packed = [part for part, _ in cut(TEXT, words, 4, 100)]
-    assert packed == ["One. Two  two!  Three?", "Four… five “six.”", "seven (3.14).", "Eight。Nine！ten"]
-    apart = ["One.", "Two  two!", "Three?", "Four…", "five “six.”", "seven (3.14).", "Eight。", "Nine！", "ten"]
+    assert packed == [
+        "One. Two  two!  Three?",
+        "Four… five “six.”",
+        "seven (3.14).",
+        "Eight。Nine！ten",
+    ]
+    apart = [
+        "One.",
+        "Two  two!",
+        "Three?",
+        "Four…",
+        "five “six.”",
+        "seven (3.14).",
+        "Eight。",
+        "Nine！",
+        "ten",
+    ]
     assert [part for part, _ in cut(TEXT, words, 4, 100, packs=False)] == apart == one_each
-    assert [part for part, _ in cut("a b c d e. f", words, 2, 4, packs=False)] == ["a b", "c d", "e.", "f"]
+    assert [part for part, _ in cut("a b c d e. f", words, 2, 4, packs=False)] == [
+        "a b",
+        "c d",
+        "e.",
+        "f",
+    ]
     assert [part for part, _ in cut("a b c d e", words, 2, 4)] == ["a b", "c d", "e"]
     assert [part for part, _ in cut("a b c d e", words, 2, 5)] == ["a b c d e"]
 
@@ -228,8 +258,12 @@ def test_a_long_text_is_answered_in_parts(sums):
     assert result.text == "".join(part.text + gap for part, gap in zip(alone, gaps, strict=True))
     assert result.tokens == [token for part in alone for token in part.tokens]
     assert result.logprobs == pytest.approx([x for part in alone for x in part.logprobs], rel=1e-9)
-    assert result.score == pytest.approx(sum(result.logprobs) / len(result.logprobs), rel=1e-9)  # length_penalty is 1
-    assert result.alternatives[0].text.split() == [word for part in alone for word in part.alternatives[0].text.split()]
+    assert result.score == pytest.approx(
+        sum(result.logprobs) / len(result.logprobs), rel=1e-9
+    )  # length_penalty is 1
+    assert result.alternatives[0].text.split() == [
+        word for part in alone for word in part.alternatives[0].text.split()
+    ]
     assert result.alternatives[0].score <= result.score
     assert f"split into {len(parts)} parts" in result.warnings[0]
     with pytest.raises(UserError, match=r"result\.parts\[0\]\.attention"):
@@ -239,7 +273,9 @@ def test_a_long_text_is_answered_in_parts(sums):
 
 
 def test_split_can_be_turned_off(sums):
-    whole = Translator(sums.model, sums.source, sums.target, replace(sums.search, split=False), seen=sums.seen)
+    whole = Translator(
+        sums.model, sums.source, sums.target, replace(sums.search, split=False), seen=sums.seen
+    )
     result = whole(LONG)
     assert result.parts == []
     assert any("longer than anything in training (" in warning for warning in result.warnings)
@@ -248,7 +284,9 @@ def test_split_can_be_turned_off(sums):
 def test_a_long_sentence_stays_whole(sums):
     result = sums("12345678901234567890+1")
     assert result.parts == []
-    assert any("longer than anything in training (23 tokens" in warning for warning in result.warnings)
+    assert any(
+        "longer than anything in training (23 tokens" in warning for warning in result.warnings
+    )
 
 
 def test_what_is_demanded_of_the_whole_is_not_split(sums):
@@ -261,7 +299,9 @@ def test_what_is_demanded_of_the_whole_is_not_split(sums):
 
 
 def test_only_who_has_seen_several_sentences_is_given_several(sums):
-    apart = Translator(sums.model, sums.source, sums.target, sums.search, seen=sums.seen, packs=False)
+    apart = Translator(
+        sums.model, sums.source, sums.target, sums.search, seen=sums.seen, packs=False
+    )
     text = "1! 2? " * 4
     assert len(sums(text).parts) < len(apart(text).parts) == 8
 
@@ -276,7 +316,9 @@ def test_options_are_those_of_a_part(sums):
 def test_what_memory_may_not_hold_is_not_answered(sums, text):
     result = sums(text)
     assert result.text == ""
-    assert result.warnings == ["not answered: 9,001 tokens without a space (more than search.batch_tokens=4096)"]
+    assert result.warnings == [
+        "not answered: 9,001 tokens without a space (more than search.batch_tokens=4096)"
+    ]
     assert sums("1+1. " + text).parts[0].text == sums("1+1.").text
 
 
@@ -306,7 +348,9 @@ def test_coverage_is_the_attention_a_token_got(sums):
     result = sums("12+34")
     cross = result.attention.blocks["cross"]
     expected = np.minimum(cross[-1].mean(axis=0).sum(axis=0)[:5], 1).mean()
-    assert result.coverage == pytest.approx(expected, abs=float(np.finfo(np.float32).eps) * cross.size)  # sums of fp32 weights
+    assert result.coverage == pytest.approx(
+        expected, abs=float(np.finfo(np.float32).eps) * cross.size
+    )  # sums of fp32 weights
     assert sums("").coverage is None
     assert "attention" not in vars(sums("12+34"))  # nobody asked
 
@@ -332,11 +376,16 @@ def trained(tiny, tmp_path_factory):
             pairs = [(f"a number {n} .", f"nombre {n} !") for n in range(30)]
             if start_from:
                 pairs = [(f"ß number {n} .", f"nombre {n} !") for n in range(30)]
-            given = merge(tiny, {"text": {"tokenizer": tokenizer, "size": 300}, "data": {"batch_sentences": 10}})
+            given = merge(
+                tiny,
+                {"text": {"tokenizer": tokenizer, "size": 300}, "data": {"batch_sentences": 10}},
+            )
             if model:
                 given["model"] = model
             out = tmp_path_factory.mktemp("runs") / "run"
-            made[key] = regard.train(pairs, out=out, start_from=start_from, reporter=Reporter(quiet=True), **given)
+            made[key] = regard.train(
+                pairs, out=out, start_from=start_from, reporter=Reporter(quiet=True), **given
+            )
         return made[key]
 
     return train
@@ -348,11 +397,17 @@ def test_a_character_never_seen_is_told(trained, kind):
     known, strange = translator(["a number 7 .", "a 漢 7 ."])
     assert not any("漢" in warning or "seen in training:" in warning for warning in known.warnings)
     (told,) = (warning for warning in strange.warnings if "漢" in warning)
-    assert told == ("not in the vocabulary: 漢" if kind in ("characters", "words") else "never seen in training: 漢")
+    assert told == (
+        "not in the vocabulary: 漢"
+        if kind in ("characters", "words")
+        else "never seen in training: 漢"
+    )
 
 
 def test_strange_white_space_has_a_name(trained):
-    (warning,) = (w for w in regard.load(trained("bytes"))("a\tnumber\x00 .").warnings if "never" in w)
+    (warning,) = (
+        w for w in regard.load(trained("bytes"))("a\tnumber\x00 .").warnings if "never" in w
+    )
     assert warning == "never seen in training: U+0000 U+0009"
 
 
@@ -367,7 +422,9 @@ def test_not_all_characters_of_an_older_run_are_known(trained, tmp_path):
     shutil.copytree(trained("bpe").path, old)
     manifest = storage.read_manifest(old)
     del manifest["characters"]
-    storage.write_manifest(old, manifest, "config.toml", (old / "config.toml").read_bytes(), also_old=False)
+    storage.write_manifest(
+        old, manifest, "config.toml", (old / "config.toml").read_bytes(), also_old=False
+    )
     assert trained("bpe", start_from=old).manifest["characters"] == ""
 
 
@@ -379,7 +436,9 @@ def test_a_run_without_the_list_gives_no_warning(trained):
 
 
 def test_a_model_without_attention_has_no_coverage(trained):
-    run = trained("words", kind="rnn", attention="none", width=16, encoder_layers=1, decoder_layers=1)
+    run = trained(
+        "words", kind="rnn", attention="none", width=16, encoder_layers=1, decoder_layers=1
+    )
     result = regard.load(run)("a number 7 .")
     assert result.coverage is None
     assert result.overlooked == []
@@ -387,4 +446,7 @@ def test_a_model_without_attention_has_no_coverage(trained):
 
 
 def test_a_long_unknown_word_is_named_briefly(trained):
-    assert "not in the vocabulary: " + "x" * 23 + "…" in regard.load(trained("words"))("a " + "x" * 10_000).warnings
+    assert (
+        "not in the vocabulary: " + "x" * 23 + "…"
+        in regard.load(trained("words"))("a " + "x" * 10_000).warnings
+    )

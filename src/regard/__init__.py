@@ -39,7 +39,18 @@ _NAMES = {
     "load": "regard.inference.translator",
     "train": "regard.recipes.training",
 }
-_MODULES = ("config", "data", "inspection", "models", "nn", "pictures", "scoring", "search", "text", "training")
+_MODULES = (
+    "config",
+    "data",
+    "inspection",
+    "models",
+    "nn",
+    "pictures",
+    "scoring",
+    "search",
+    "text",
+    "training",
+)
 
 __all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
     "Config",

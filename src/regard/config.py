@@ -27,12 +27,18 @@ class DataConfig:
     source: str = ""  # Name of the source side: file suffix (`en`), JSON key or Parquet column. Empty: the first column.
     target: str = ""  # Name of the target side, as above.
     limit: int = 0  # Use at most this many training pairs, drawn evenly over the file. 0: all.
-    group: Literal["source", "pair"] = "source"  # pairs that share this stay in one split; pair: a source or a target
+    group: Literal["source", "pair"] = (
+        "source"  # pairs that share this stay in one split; pair: a source or a target
+    )
     dev: int = 0  # Pairs split off for validation where the data has no split of its own. 0: 5 %, at most 2,000.
     test: int = 0  # Pairs split off for the final test, as above.
     seed: int = 123456  # Seed of splits and generated tasks.
-    options: dict[str, Any] = field(default_factory=dict)  # Options of a generated task, such as complexity.
-    max_length: int = 256  # Pairs with a side of more tokens than this are left out of training, and counted.
+    options: dict[str, Any] = field(
+        default_factory=dict
+    )  # Options of a generated task, such as complexity.
+    max_length: int = (
+        256  # Pairs with a side of more tokens than this are left out of training, and counted.
+    )
     batch_tokens: int = 4096  # Tokens in a batch, counted with padding on the longer side. Ignored if batch_sentences is set.
     batch_sentences: int = 0  # Pairs in a batch, whatever their length. 0: use batch_tokens.
     tokenized: bool = False  # The text is cut into words already: BLEU counts them as they stand (sacreBLEU's `none`).
@@ -49,7 +55,9 @@ class TextConfig:
     """How text becomes tokens."""
 
     tokenizer: Literal["characters", "bytes", "words", "bpe", "unigram"] = "bpe"  # What a token is.
-    target_tokenizer: Literal["same", "characters", "bytes", "words", "bpe", "unigram"] = "same"  # of the target
+    target_tokenizer: Literal["same", "characters", "bytes", "words", "bpe", "unigram"] = (
+        "same"  # of the target
+    )
     size: int = 8000  # Largest vocabulary that words, BPE and Unigram may learn.
     share: bool = True  # One vocabulary for both sides.
     dropout: float = 0.0  # Merges of BPE left out at random, in training only (BPE-dropout).
@@ -68,11 +76,19 @@ class TransformerConfig:
     position: PositionName = "sinusoidal"  # How order is told.
     score: ScoreName = "scaled_dot"  # How a query is compared with a key.
     norm: Literal["layer", "rms", "none"] = "layer"  # Which normalisation.
-    placement: Literal["pre", "post"] = "pre"  # Normalise before each part, or after its residual sum.
-    activation: Literal["relu", "gelu", "geglu", "swiglu"] = "relu"  # Of the feed-forward layer; the last two are gated.
-    residual: bool = True  # Add each part's input to its output. Off: to see what residuals are for.
+    placement: Literal["pre", "post"] = (
+        "pre"  # Normalise before each part, or after its residual sum.
+    )
+    activation: Literal["relu", "gelu", "geglu", "swiglu"] = (
+        "relu"  # Of the feed-forward layer; the last two are gated.
+    )
+    residual: bool = (
+        True  # Add each part's input to its output. Off: to see what residuals are for.
+    )
     feedforward: bool = True  # Have feed-forward layers. Off: attention only.
-    tie: Literal["none", "target", "all"] = "all"  # shared weights: target input and output; all: the source too
+    tie: Literal["none", "target", "all"] = (
+        "all"  # shared weights: target input and output; all: the source too
+    )
     bias: bool = True  # Biases in the projections of attention.
     dropout: float = 0.1  # On what each part adds, and on embeddings.
     embedding_dropout: float | None = None  # On embeddings, if it shall differ from dropout.
@@ -87,11 +103,15 @@ class TransformerConfig:
         if self.width % self.heads:
             raise UserError(f"model.heads={self.heads} does not divide model.width={self.width}")
         if self.position == "rotary" and self.score not in ("dot", "scaled_dot"):
-            raise UserError(f"model.position=rotary needs model.score=dot or scaled_dot, not {self.score}")
+            raise UserError(
+                f"model.position=rotary needs model.score=dot or scaled_dot, not {self.score}"
+            )
         if self.position == "rotary" and (self.width // self.heads) % 2:
             raise UserError("model.position=rotary needs an even width per head")
         if self.wait and not self.causal:
-            raise UserError(f"model.wait={self.wait} needs an encoder that does not look ahead: set model.causal=true as well")
+            raise UserError(
+                f"model.wait={self.wait} needs an encoder that does not look ahead: set model.causal=true as well"
+            )
 
 
 @dataclass(frozen=True)
@@ -105,18 +125,28 @@ class RNNConfig:
     encoder_layers: int = 1  # Layers of the encoder.
     decoder_layers: int = 1  # Layers of the decoder.
     bidirectional: bool = True  # Read the source from both ends.
-    attention: Literal["before", "after", "none"] = "after"  # look at the source before the cell, after it, or not
-    score: ScoreName = "multiplicative"  # How the decoder's state is compared with the encoder's states.
+    attention: Literal["before", "after", "none"] = (
+        "after"  # look at the source before the cell, after it, or not
+    )
+    score: ScoreName = (
+        "multiplicative"  # How the decoder's state is compared with the encoder's states.
+    )
     score_width: int = 0  # Inner width of the additive score. 0: the decoder's width.
-    tie: Literal["none", "target", "all"] = "none"  # Which embeddings share weights (the output layer only if embedding = width).
+    tie: Literal["none", "target", "all"] = (
+        "none"  # Which embeddings share weights (the output layer only if embedding = width).
+    )
     dropout: float = 0.2  # On embeddings, between layers and before the output.
     fast: bool = True  # torch's cells. Off: the readable ones, equal and slower.
 
     def __post_init__(self) -> None:
         if self.tie != "none" and self.embedding != self.width:
-            raise UserError(f"model.tie={self.tie} needs model.embedding = model.width = {self.width}")
+            raise UserError(
+                f"model.tie={self.tie} needs model.embedding = model.width = {self.width}"
+            )
         if self.bidirectional and self.width % 2:
-            raise UserError(f"model.width={self.width} must be even for a bidirectional encoder: each direction has half of it")
+            raise UserError(
+                f"model.width={self.width} must be even for a bidirectional encoder: each direction has half of it"
+            )
 
 
 ModelConfig = TransformerConfig | RNNConfig
@@ -130,22 +160,36 @@ class TrainConfig:
     steps: int = 10000  # Updates, where epochs is 0.
     minutes: float = 0  # Stop after this much training time, if it comes first. 0: no limit.
     seed: int = 1  # Seed of weights, order and dropout.
-    optimizer: Literal["adamw", "adam", "sgd", "muon"] = "adamw"  # muon: for the matrices of the blocks, AdamW for the rest
+    optimizer: Literal["adamw", "adam", "sgd", "muon"] = (
+        "adamw"  # muon: for the matrices of the blocks, AdamW for the rest
+    )
     rate: float = 1e-3  # Highest learning rate.
-    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = "inverse_sqrt"  # after warm-up
+    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = (
+        "inverse_sqrt"  # after warm-up
+    )
     warmup: int = 400  # Steps over which the rate rises from zero.
     betas: tuple[float, float] = (0.9, 0.98)  # Of Adam.
     weight_decay: float = 0.0  # Of AdamW, on matrices only.
     clip: float = 1.0  # Largest global norm of the gradient. 0: no clipping.
     smoothing: float = 0.1  # Label smoothing.
-    rdrop: float = 0.0  # Weight of R-Drop: two looks with different dropout must agree. 0: one look.
+    rdrop: float = (
+        0.0  # Weight of R-Drop: two looks with different dropout must agree. 0: one look.
+    )
     ema: float = 0.0  # Decay of a moving average of the weights, which is then what is judged and used. 0: none.
     spike: float = 6.0  # Leave out a step whose loss or gradient norm is so many sigmas above the last ones. 0: never.
     accumulate: int = 1  # Batches per update.
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU that has it, else fp32
-    device: str = "auto"  # auto (a CUDA GPU if there is one), cpu, cuda, cuda:1 (the second GPU) or mps.
-    path: Literal["auto", "plain", "packed", "compiled", "captured"] = "auto"  # how a GPU computes a step; same numbers
-    strategy: Literal["ddp", "fsdp"] = "ddp"  # Under torchrun: every process holds the model, or a part of it.
+    precision: Literal["auto", "fp32", "bf16"] = (
+        "auto"  # auto: bf16 on a GPU that has it, else fp32
+    )
+    device: str = (
+        "auto"  # auto (a CUDA GPU if there is one), cpu, cuda, cuda:1 (the second GPU) or mps.
+    )
+    path: Literal["auto", "plain", "packed", "compiled", "captured"] = (
+        "auto"  # how a GPU computes a step; same numbers
+    )
+    strategy: Literal["ddp", "fsdp"] = (
+        "ddp"  # Under torchrun: every process holds the model, or a part of it.
+    )
     threads: int = 0  # CPU threads. 0: as many as torch would use; the number is then written here, since results depend on it.
     evaluate_every: int = 500  # Steps between looks at the dev data.
     save_every: int = 500  # Steps between checkpoints.
@@ -153,15 +197,21 @@ class TrainConfig:
     patience: int = 0  # Stop after this many looks at the dev data without a better loss. 0: never.
     keep: int = 3  # Checkpoints kept, besides the best.
     average: int = 0  # use the mean of the last so many checkpoints, if dev agrees. 0: do not
-    metric: Literal["loss", "accuracy", "exact_match", "bleu"] = "loss"  # of the best checkpoint, on dev
-    start_from: str = ""  # A run whose weights and tokenizer are copied to start from (fine-tuning).
+    metric: Literal["loss", "accuracy", "exact_match", "bleu"] = (
+        "loss"  # of the best checkpoint, on dev
+    )
+    start_from: str = (
+        ""  # A run whose weights and tokenizer are copied to start from (fine-tuning).
+    )
     tensorboard: Literal["auto", "on", "off"] = "auto"  # event files; auto: if it is installed
 
     def __post_init__(self) -> None:
         if not self.epochs and not self.steps:
             raise UserError("train.steps=0 and train.epochs=0: nothing would be trained")
         if self.optimizer == "muon" and self.strategy == "fsdp":
-            raise UserError("train.optimizer=muon needs whole matrices: train.strategy=ddp, or another optimiser")
+            raise UserError(
+                "train.optimizer=muon needs whole matrices: train.strategy=ddp, or another optimiser"
+            )
 
 
 @dataclass(frozen=True)
@@ -179,7 +229,9 @@ class SearchConfig:
     coverage: float = 0.0  # Weight of the coverage penalty: answers that leave parts of the source unread are worth less.
     precision: Literal["fp32", "bf16"] = "fp32"  # Of the weights, in decoding.
     batch_tokens: int = 4096  # Source tokens decoded together.
-    split: bool = True  # A text longer than any in training is answered in parts, cut at sentence ends.
+    split: bool = (
+        True  # A text longer than any in training is answered in parts, cut at sentence ends.
+    )
 
 
 @dataclass(frozen=True)
@@ -201,14 +253,37 @@ class Config:
 
 
 AT_LEAST_ONE = {
-    *(f"model.{n}" for n in ("width", "ffn", "heads", "embedding", "encoder_layers", "decoder_layers", "max_positions")),
+    *(
+        f"model.{n}"
+        for n in (
+            "width",
+            "ffn",
+            "heads",
+            "embedding",
+            "encoder_layers",
+            "decoder_layers",
+            "max_positions",
+        )
+    ),
     *(f"train.{n}" for n in ("accumulate", "evaluate_every", "save_every", "log_every", "keep")),
-    *("data.max_length", "data.batch_tokens", "text.size", "search.width", "search.batch_tokens", "model.relative_clip"),
+    *(
+        "data.max_length",
+        "data.batch_tokens",
+        "text.size",
+        "search.width",
+        "search.batch_tokens",
+        "model.relative_clip",
+    ),
 }
 ELSEWHERE = dict.fromkeys(("search.beam", "search.beam_size", "search.num_beams"), "search.width")
 """Names that our settings have in other places, of which no spelling leads to ours."""
-MODELS: dict[str, type[TransformerConfig] | type[RNNConfig]] = {"transformer": TransformerConfig, "rnn": RNNConfig}
-SECTIONS: dict[str, Any] = {section.name: section.default_factory for section in dataclasses.fields(Config)}
+MODELS: dict[str, type[TransformerConfig] | type[RNNConfig]] = {
+    "transformer": TransformerConfig,
+    "rnn": RNNConfig,
+}
+SECTIONS: dict[str, Any] = {
+    section.name: section.default_factory for section in dataclasses.fields(Config)
+}
 
 
 def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -227,11 +302,15 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
         for name in (name for name in values if name not in hints):
             for other in MODELS if section == "model" else ():
                 if name in get_type_hints(MODELS[other]):
-                    raise UserError(f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)")
+                    raise UserError(
+                        f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)"
+                    )
             meant = ELSEWHERE.get(f"{section}.{name}")
             hint = f"; did you mean {meant}?" if meant else nearest(name, hints, f"{section}.")
             raise UserError(f"no setting {section}.{name}{hint}")
-        parts[section] = cls(**{n: _checked(v, hints[n], f"{section}.{n}") for n, v in values.items()})
+        parts[section] = cls(
+            **{n: _checked(v, hints[n], f"{section}.{n}") for n, v in values.items()}
+        )
     return Config(**parts)
 
 
@@ -239,7 +318,9 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
     origin = get_origin(hint)
     if origin is types.UnionType:  # may be left open
         return None if value is None else _checked(value, get_args(hint)[0], name)
-    if isinstance(value, str) and origin is not Literal and hint is not str:  # from the command line
+    if (
+        isinstance(value, str) and origin is not Literal and hint is not str
+    ):  # from the command line
         with contextlib.suppress(tomllib.TOMLDecodeError):
             value = tomllib.loads(f"v = {value}")["v"]
     if isinstance(value, int | float) and value < (1 if name in AT_LEAST_ONE else 0):
@@ -268,7 +349,9 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
         return int(value)
     elif hint in (int, str) and isinstance(value, hint):
         return value
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(
+        hint, str(hint)
+    )
     raise UserError(f"{name}={value}: must be {wanted}")
 
 
@@ -278,14 +361,20 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
     for layer in layers:
         for section, values in layer.items():
             below = merged.setdefault(section, {})
-            if section == "model" and "kind" in values and values["kind"] != below.get("kind", "transformer"):
+            if (
+                section == "model"
+                and "kind" in values
+                and values["kind"] != below.get("kind", "transformer")
+            ):
                 known = get_type_hints(MODELS.get(str(values["kind"]), TransformerConfig))
                 for name in [n for n in below if n not in known or n == "kind"]:
                     del below[name]
             for asked, other in (("steps", "epochs"), ("batch_tokens", "batch_sentences")):
                 if asked in values and other in below and other not in values:
                     below[other] = 0  # or the layer below would win over what was asked for
-            if isinstance(below.get("options"), dict) and isinstance(values.get("options"), Mapping):
+            if isinstance(below.get("options"), dict) and isinstance(
+                values.get("options"), Mapping
+            ):
                 values = {**values, "options": {**below["options"], **values["options"]}}
             below.update(values)
     return merged
@@ -298,7 +387,9 @@ def parse_overrides(words: Iterable[str]) -> Settings:
         name, equals, text = word.partition("=")
         path = name.split(".")
         if not equals or len(path) < 2:
-            raise UserError(f"{word!r} is not a setting: write section.name=value, such as train.steps=1000")
+            raise UserError(
+                f"{word!r} is not a setting: write section.name=value, such as train.steps=1000"
+            )
         if path[0] not in SECTIONS:
             raise UserError(f"no section {path[0]}{nearest(path[0], SECTIONS)}")
         at: dict[str, Any] = settings.setdefault(path[0], {})
@@ -335,7 +426,10 @@ def to_toml(settings: Mapping[str, Mapping[str, Any]]) -> str:
     blocks = []
     for section, values in settings.items():
         tables = {n: v for n, v in values.items() if isinstance(v, Mapping)}
-        lines = [f"[{section}]", *(f"{n} = {_toml(v)}" for n, v in values.items() if n not in tables and v is not None)]
+        lines = [
+            f"[{section}]",
+            *(f"{n} = {_toml(v)}" for n, v in values.items() if n not in tables and v is not None),
+        ]
         for name, table in tables.items():
             lines += ["", f"[{section}.{name}]", *(f"{n} = {_toml(v)}" for n, v in table.items())]
         blocks.append("\n".join(lines))
@@ -350,7 +444,9 @@ def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    return (
+        '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    )
 
 
 def load(path: Path) -> Config:

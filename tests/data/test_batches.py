@@ -40,7 +40,8 @@ class Lengths:
 
 lengths = st.lists(st.tuples(st.integers(1, 200), st.integers(1, 200)), min_size=1, max_size=200)
 budgets = st.one_of(
-    st.builds(lambda n: {"tokens": n}, st.integers(1, 2_000)), st.builds(lambda n: {"sentences": n}, st.integers(1, 50))
+    st.builds(lambda n: {"tokens": n}, st.integers(1, 2_000)),
+    st.builds(lambda n: {"sentences": n}, st.integers(1, 50)),
 )
 
 
@@ -56,8 +57,15 @@ def test_each_example_once_an_epoch(sizes, budget: dict[str, int], seed: int) ->
 
 
 @laws
-@given(sizes=lengths, budget=budgets, seed=st.integers(0, 99), steps=st.lists(st.integers(0, 500), max_size=8))
-def test_a_batch_is_a_pure_function(sizes, budget: dict[str, int], seed: int, steps: list[int]) -> None:
+@given(
+    sizes=lengths,
+    budget=budgets,
+    seed=st.integers(0, 99),
+    steps=st.lists(st.integers(0, 500), max_size=8),
+)
+def test_a_batch_is_a_pure_function(
+    sizes, budget: dict[str, int], seed: int, steps: list[int]
+) -> None:
     corpus = Lengths(*zip(*sizes))
     used = Batches(corpus, **budget, seed=seed)
     for step in steps:
@@ -71,7 +79,10 @@ def test_a_batch_is_a_pure_function(sizes, budget: dict[str, int], seed: int, st
 def test_budgets_are_kept(sizes, tokens: int, sentences: int) -> None:
     corpus = Lengths(*zip(*sizes))
     batches = Batches(corpus, tokens=tokens, seed=1)
-    for indices in [*(batches.indices(step) for step in range(batches.per_epoch)), *batches.ordered()]:
+    for indices in [
+        *(batches.indices(step) for step in range(batches.per_epoch)),
+        *batches.ordered(),
+    ]:
         longest = max(max(sizes[i]) for i in indices)
         assert len(indices) == 1 or len(indices) * longest <= tokens
     batches = Batches(corpus, sentences=sentences, seed=1)
@@ -87,7 +98,9 @@ def test_order_differs_by_epoch_and_seed_and_wastes_little() -> None:
         assert not np.array_equal(batches.indices(0), batches.indices(batches.per_epoch))
         assert not np.array_equal(batches.indices(0), Batches(corpus, **budget, seed=2).indices(0))
         longer = np.maximum(corpus.source_lengths, corpus.target_lengths)
-        padded = sum(longer[i].max() * len(i) for i in map(batches.indices, range(batches.per_epoch)))
+        padded = sum(
+            longer[i].max() * len(i) for i in map(batches.indices, range(batches.per_epoch))
+        )
         assert longer.sum() / padded > 0.9
         firsts = [longer[batches.indices(step)].mean() for step in range(50)]
         assert len(firsts) == 50
@@ -100,7 +113,9 @@ def test_memory_stays_below_eight_bytes_a_pair(tmp_path: Path, budget: dict[str,
     np.full((n, 2), 9, "<i4").tofile(tmp_path / "lengths.bin")
     (tmp_path / "ids.bin").touch()
     os.truncate(tmp_path / "ids.bin", 2 * 19 * n)
-    (tmp_path / "corpus.json").write_text(json.dumps({"format": 1, "pairs": n, "dtype": "<u2", "digest": ""}))
+    (tmp_path / "corpus.json").write_text(
+        json.dumps({"format": 1, "pairs": n, "dtype": "<u2", "digest": ""})
+    )
     tracemalloc.start()
     try:
         batches = Batches(Corpus.open(tmp_path), **budget, seed=1)
@@ -118,7 +133,9 @@ def test_pairs_vary_by_epoch_and_not_by_chance(tmp_path: Path) -> None:
         return source, [*target[:-1], 300 + seed % 99, EOS]
 
     corpus, seeds = _corpus(tmp_path / "train"), list[int]()
-    plain, used, fresh = (Batches(corpus, tokens=500, seed=3, vary=with_it) for with_it in (None, vary, vary))
+    plain, used, fresh = (
+        Batches(corpus, tokens=500, seed=3, vary=with_it) for with_it in (None, vary, vary)
+    )
     before = [used(step) for step in (4, 0, used.per_epoch + 1)]
     assert torch.equal(used(4).target, before[0].target)
     assert torch.equal(fresh(4).target, before[0].target)
@@ -127,7 +144,9 @@ def test_pairs_vary_by_epoch_and_not_by_chance(tmp_path: Path) -> None:
     seeds.clear()
     for step in range(2 * used.per_epoch):
         used(step)
-    assert len(set(seeds)) == len(seeds) == 2 * len(corpus)  # a pair's own, and another in another epoch
+    assert (
+        len(set(seeds)) == len(seeds) == 2 * len(corpus)
+    )  # a pair's own, and another in another epoch
     assert Batches(corpus, tokens=500, seed=4, vary=vary)(0).size
     assert seeds[-1] not in seeds[: 2 * len(corpus)]  # nor that of another run
     assert torch.equal(next(used.in_order()).target, next(plain.in_order()).target)
@@ -141,7 +160,9 @@ def test_exactly_one_budget() -> None:
 
 
 texts = st.text(st.sampled_from("abcé😀 "), min_size=1, max_size=12)
-some_pairs = st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=20)
+some_pairs = st.lists(
+    st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=20
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -178,7 +199,11 @@ def _corpus(path: Path, last: str = "z") -> Corpus:
 
 
 def test_the_digest_tells_contents_apart(tmp_path: Path) -> None:
-    one, same, other = _corpus(tmp_path / "a"), _corpus(tmp_path / "b"), _corpus(tmp_path / "c", "y")
+    one, same, other = (
+        _corpus(tmp_path / "a"),
+        _corpus(tmp_path / "b"),
+        _corpus(tmp_path / "c", "y"),
+    )
     assert one.digest == same.digest == Corpus.open(tmp_path / "a").digest != other.digest
     assert _corpus(tmp_path / "a", "y").digest == other.digest  # written over
     assert pickle.loads(pickle.dumps(one)).digest == other.digest
@@ -188,7 +213,9 @@ def test_large_vocabularies_need_wider_ids(tmp_path: Path) -> None:
     words = [str(i) for i in range(70_000)]
     tokenizer = train_tokenizer("words", words, size=100_000)
     pairs = [Pair(words[-1], (words[5],), 1)]
-    corpus = encode(pairs, tokenizer, tokenizer, tmp_path / "train", max_length=9, skipped=Skipped())
+    corpus = encode(
+        pairs, tokenizer, tokenizer, tmp_path / "train", max_length=9, skipped=Skipped()
+    )
     assert tokenizer.decode(corpus[0][0]) == words[-1]
     assert corpus.about["dtype"] == "<i4"
 
@@ -206,7 +233,10 @@ def test_damaged_corpora_are_refused(tmp_path: Path) -> None:
 @laws
 @given(data=some_pairs)
 def test_collate_pads_and_owns_the_shift(data) -> None:
-    rows = [([*BYTES.encode(source), EOS], [BOS, *BYTES.encode(targets[0]), EOS]) for source, targets in data]
+    rows = [
+        ([*BYTES.encode(source), EOS], [BOS, *BYTES.encode(targets[0]), EOS])
+        for source, targets in data
+    ]
     batch = collate(rows)
     assert batch.size == len(rows)
     assert batch.tokens == int(batch.target_lengths.sum()) == int((batch.target_out != PAD).sum())

@@ -22,7 +22,9 @@ def train(tiny, tmp_path: Path):
             data = tmp_path / "pairs.tsv"
         said = io.StringIO()
         given = merge(tiny, {"data": {"batch_sentences": 4}}, sections)
-        return regard.train(data, out=tmp_path / "run", reporter=Reporter(said, quiet=True), **given), said.getvalue()
+        return regard.train(
+            data, out=tmp_path / "run", reporter=Reporter(said, quiet=True), **given
+        ), said.getvalue()
 
     return call
 
@@ -40,12 +42,18 @@ def test_too_few_pairs_to_hold_any_out_train(train, text: str) -> None:
     regard.load(run)("a b")
 
 
-EMPTY = {"targets": ("a\t\n", "empty target"), "sources": ("\ta\n", "empty source"), "both": ("\t\n", "empty line")}
+EMPTY = {
+    "targets": ("a\t\n", "empty target"),
+    "sources": ("\ta\n", "empty source"),
+    "both": ("\t\n", "empty line"),
+}
 
 
 @pytest.mark.parametrize(("line", "reason"), EMPTY.values(), ids=EMPTY)
 def test_only_empty_sides_are_refused(train, line: str, reason: str) -> None:
-    with pytest.raises(UserError, match=f"no usable pair for train .*: pairs.tsv: skipped 20 lines: {reason}") as error:
+    with pytest.raises(
+        UserError, match=f"no usable pair for train .*: pairs.tsv: skipped 20 lines: {reason}"
+    ) as error:
         train(line * 20)
     assert "\n" not in str(error.value)
 
@@ -68,7 +76,9 @@ def test_a_line_of_a_hundred_thousand_tokens_is_left_out_and_counted(train) -> N
 
 def test_a_pair_of_a_hundred_thousand_tokens_is_left_out_and_counted(train) -> None:
     pairs = [(f"a {i}", "b") for i in range(30)]
-    run, said = train([*pairs, ("a", " ".join(["b"] * 100_000)), *pairs], text={"tokenizer": "words"})
+    run, said = train(
+        [*pairs, ("a", " ".join(["b"] * 100_000)), *pairs], text={"tokenizer": "words"}
+    )
     assert "skipped 1 line: more than 256 tokens (line 31)" in said
     assert run.manifest["skipped"] == 1
     assert run.manifest["pairs"] + run.manifest["skipped"] <= 61
@@ -78,4 +88,7 @@ def test_near_duplicates_are_told(train, tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("Go on .\tx\nstop\ty\n")
     (tmp_path / "dev.tsv").write_text("stop\ty\ngo  on!\tx\nGO ON\tx\nnew\ty\n")
     _, said = train(tmp_path)
-    assert "1 of the dev sources are in the training data too (2 more but for case and punctuation)" in said
+    assert (
+        "1 of the dev sources are in the training data too (2 more but for case and punctuation)"
+        in said
+    )

@@ -18,9 +18,39 @@ from regard.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
 CELLS = [
-    *(b"", b" ", b"hello", b"source", b"target", b"nul\0", b"\0", BOM, b"a\rb", b"\r", b"q" * 10_000, b"q" * 10_001),
-    *(b"\xed\xa0\x80", b"\xff\xfe", b"caf\xe9", b"\xc3", b"\xe2\x80", b"\xf4\x90\x80\x80", b"\xc0\xaf"),  # not UTF-8
-    *("one\u2028line\x85still", "\u202eabc\u202c", "שלום", "العربية", "e\u0301", "a" + "\u0301" * 40, "😀", "\u00a0"),
+    *(
+        b"",
+        b" ",
+        b"hello",
+        b"source",
+        b"target",
+        b"nul\0",
+        b"\0",
+        BOM,
+        b"a\rb",
+        b"\r",
+        b"q" * 10_000,
+        b"q" * 10_001,
+    ),
+    *(
+        b"\xed\xa0\x80",
+        b"\xff\xfe",
+        b"caf\xe9",
+        b"\xc3",
+        b"\xe2\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xc0\xaf",
+    ),  # not UTF-8
+    *(
+        "one\u2028line\x85still",
+        "\u202eabc\u202c",
+        "שלום",
+        "العربية",
+        "e\u0301",
+        "a" + "\u0301" * 40,
+        "😀",
+        "\u00a0",
+    ),
 ]
 cell = st.one_of(
     st.sampled_from([text.encode() if isinstance(text, str) else text for text in CELLS]),
@@ -49,7 +79,19 @@ PACKED = {
     "more.tsv.gz": lambda data: gzip.compress(data) + b"more",
 }
 DAMAGED = ("twice.tsv.gz", "cut.tsv.gz", "more.tsv.gz")
-MAGIC = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"PAR1", b"\x89PNG", b"\xff\xd8", b"GIF8", b"%PDF", b"\x7fELF", b"PK", b"BZh")
+MAGIC = (
+    b"\xff\xfe",
+    b"\xfe\xff",
+    b"\x1f\x8b",
+    b"PAR1",
+    b"\x89PNG",
+    b"\xff\xd8",
+    b"GIF8",
+    b"%PDF",
+    b"\x7fELF",
+    b"PK",
+    b"BZh",
+)
 
 
 def wanted(data: bytes) -> tuple[list[tuple[int, str, str]], dict[int, str]]:
@@ -88,7 +130,13 @@ def may_be_refused(name: str, data: bytes) -> bool:
     text = block.decode("utf-8", "replace")
     strange = sum(letter in "\0\ufffd" for letter in text)
     mac = b"\r" in block.rstrip(b"\r") and b"\n" not in block
-    return not data or data.startswith(MAGIC) or (len(block) >= 64 and strange > 0.3 * len(text)) or mac or name in DAMAGED
+    return (
+        not data
+        or data.startswith(MAGIC)
+        or (len(block) >= 64 and strange > 0.3 * len(text))
+        or mac
+        or name in DAMAGED
+    )
 
 
 def check(folder: Path, name: str, data: bytes) -> None:
@@ -108,9 +156,16 @@ def check(folder: Path, name: str, data: bytes) -> None:
     assert [(pair.line, pair.source, *pair.targets) for pair in pairs] == expected
     counts = {reason: list(without.values()).count(reason) for reason in without.values()}
     assert {reason: count for (_, reason), count in skipped.counts.items()} == counts
-    assert all(without[number] == reason for (_, reason), first in skipped.first.items() for number in first)
+    assert all(
+        without[number] == reason
+        for (_, reason), first in skipped.first.items()
+        for number in first
+    )
     rows = [row.removeprefix(BOM) for row in re.split(rb"\r\n|\r|\n", data.removeprefix(BOM))]
-    visible = {tuple(column.strip(b" ").decode("utf-8", "replace") for column in row.split(b"\t")[:2]) for row in rows}
+    visible = {
+        tuple(column.strip(b" ").decode("utf-8", "replace") for column in row.split(b"\t")[:2])
+        for row in rows
+    }
     visible = {tuple(unicodedata.normalize("NFC", column) for column in row) for row in visible}
     for pair in pairs:  # on one line, whatever an editor takes for the end of one
         assert (pair.source.removeprefix("\ufeff"), *pair.targets) in visible
@@ -128,7 +183,9 @@ def test_any_file_is_read_right_or_refused(tmp_path: Path, name: str, data: byte
 @pytest.mark.slow
 @settings(max_examples=20_000, **fuzz)
 @given(name=st.sampled_from(list(PACKED)), data=files)
-def test_twenty_thousand_files_are_read_right_or_refused(tmp_path: Path, name: str, data: bytes) -> None:
+def test_twenty_thousand_files_are_read_right_or_refused(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
     check(tmp_path, name, data)
 
 

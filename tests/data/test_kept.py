@@ -23,12 +23,18 @@ from regard.recipes.preparing import _tokenizers
 from regard.recipes.reporter import Reporter
 
 laws = settings(max_examples=80, deadline=None)
-text = st.one_of(st.text(st.sampled_from("ab\\tn\t\n\r\0\u2028é"), min_size=1), st.text(min_size=1)).map(
-    lambda chars: chars.encode("utf-8", "replace").decode()
+text = st.one_of(
+    st.text(st.sampled_from("ab\\tn\t\n\r\0\u2028é"), min_size=1), st.text(min_size=1)
+).map(lambda chars: chars.encode("utf-8", "replace").decode())
+pairs = st.lists(
+    st.builds(Pair, text, st.lists(text, min_size=1, max_size=3).map(tuple), st.integers(1, 10**6))
 )
-pairs = st.lists(st.builds(Pair, text, st.lists(text, min_size=1, max_size=3).map(tuple), st.integers(1, 10**6)))
 word = st.sampled_from("abcdefgh")
-items = st.lists(st.tuples(word, st.one_of(word, st.lists(word, min_size=1, max_size=3))), min_size=1, max_size=60)
+items = st.lists(
+    st.tuples(word, st.one_of(word, st.lists(word, min_size=1, max_size=3))),
+    min_size=1,
+    max_size=60,
+)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,9 @@ def test_kept_is_what_was_read(folder: Path, pairs: list[Pair], data: st.DataObj
         assert list(kept()) == list(kept()) == list(kept.select(None)) == pairs * 3
     assert read.readings == 1
     assert len(kept) == len(pairs) * 3
-    wanted = np.array(data.draw(st.lists(st.booleans(), min_size=len(kept), max_size=len(kept))), np.bool_)
+    wanted = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(kept), max_size=len(kept))), np.bool_
+    )
     assert list(kept.select(wanted)) == [pair for pair, ours in zip(pairs * 3, wanted) if ours]
     assert not list(folder.iterdir())  # nobody sees the file
 
@@ -97,7 +105,9 @@ def test_what_goes_wrong_in_the_users_own_pairs_is_not_the_disks_fault(folder: P
 # splits: the law that old runs rely on, by a plain implementation
 
 
-def reference_split(data: list[tuple[str, list[str]]], group: str, seed: int, dev: int, test: int) -> list[str]:
+def reference_split(
+    data: list[tuple[str, list[str]]], group: str, seed: int, dev: int, test: int
+) -> list[str]:
     """For each pair the name of its split: groups in the order of their hashes, the first to dev, the next to test."""
     parent: dict[int, int] = {}
 
@@ -116,16 +126,30 @@ def reference_split(data: list[tuple[str, list[str]]], group: str, seed: int, de
     for name, count in (("dev", dev), ("test", test)):
         last = ordered.index(ordered[min(first + count, len(keys) - 1)])
         whole = len(keys) - ordered[::-1].index(ordered[first])
-        if count and last == first and whole < len(keys) and whole - first <= max(1, len(keys) // 4):
+        if (
+            count
+            and last == first
+            and whole < len(keys)
+            and whole - first <= max(1, len(keys) // 4)
+        ):
             last = whole
-        names = [name if ordered[first] <= key < ordered[last] else old for key, old in zip(keys, names)]
+        names = [
+            name if ordered[first] <= key < ordered[last] else old for key, old in zip(keys, names)
+        ]
         first = last
     return names
 
 
 @laws
-@given(data=items, seed=st.integers(0, 5), group=st.sampled_from(["source", "pair"]), counts=st.tuples(*[st.integers(0, 9)] * 2))
-def test_splits_are_what_they_always_were(folder: Path, data, seed: int, group: str, counts: tuple[int, int]) -> None:
+@given(
+    data=items,
+    seed=st.integers(0, 5),
+    group=st.sampled_from(["source", "pair"]),
+    counts=st.tuples(*[st.integers(0, 9)] * 2),
+)
+def test_splits_are_what_they_always_were(
+    folder: Path, data, seed: int, group: str, counts: tuple[int, int]
+) -> None:
     """Read once and kept, read many times, or dealt out by the plain rules: the same pairs in the same split."""
     dev, test = counts
     if dev + test >= len(data):
@@ -133,7 +157,9 @@ def test_splits_are_what_they_always_were(folder: Path, data, seed: int, group: 
     deal = {"seed": seed, "group": group, "dev": dev, "test": test}
     again = from_iterable(data, **deal)
     once = from_iterable(iter(data), keep=partial(Kept, folder=folder), **deal)
-    expected = reference_split([(source, [*target]) for source, target in data], group, seed, dev, test)
+    expected = reference_split(
+        [(source, [*target]) for source, target in data], group, seed, dev, test
+    )
     for splits in (again, once):
         for name in ("train", "dev", "test"):
             stream = getattr(splits, name)
@@ -146,18 +172,28 @@ def test_splits_are_what_they_always_were(folder: Path, data, seed: int, group: 
 
 def test_the_hash_that_deals_pairs_out() -> None:
     """Pinned: a run must find its dev and test pairs again years later."""
-    assert [stable_hash("a"), stable_hash("é", 123456)] == [4681665781835383343, 16083629719215101965]
+    assert [stable_hash("a"), stable_hash("é", 123456)] == [
+        4681665781835383343,
+        16083629719215101965,
+    ]
     texts = ["", "a", "é", "a longer text", "日本語"]
     for seed in (0, 1, 123456, -3):
         assert stable_hashes(texts, seed).tolist() == [stable_hash(text, seed) for text in texts]
 
 
 @laws
-@given(n=st.integers(1, 200), count=st.integers(1, 200), seed=st.integers(0, 9), dealt=st.booleans())
-def test_a_sample_is_even_and_the_same_however_it_is_read(folder: Path, n: int, count: int, seed: int, dealt: bool) -> None:
+@given(
+    n=st.integers(1, 200), count=st.integers(1, 200), seed=st.integers(0, 9), dealt=st.booleans()
+)
+def test_a_sample_is_even_and_the_same_however_it_is_read(
+    folder: Path, n: int, count: int, seed: int, dealt: bool
+) -> None:
     data = [(str(i), "x") for i in range(n)]
     deal = {"dev": n // 5, "test": n // 7} if dealt else {"dev": 0, "test": 0}
-    streams = [from_iterable(data, **deal).train, from_iterable(data, keep=partial(Kept, folder=folder), **deal).train]
+    streams = [
+        from_iterable(data, **deal).train,
+        from_iterable(data, keep=partial(Kept, folder=folder), **deal).train,
+    ]
     one, other = ([pair.line for pair in stream.sample(count, seed)] for stream in streams)
     everything = [pair.line for pair in streams[0]]
     assert one == other
@@ -170,16 +206,24 @@ def test_a_sample_is_even_and_the_same_however_it_is_read(folder: Path, n: int, 
 # leaks
 
 
-texts = st.lists(st.sampled_from(["Go", "go", "on", ".", "!", "Straße", "STRASSE", "1", "+", " ", "\u00a0", "é"])).map(" ".join)
+texts = st.lists(
+    st.sampled_from(["Go", "go", "on", ".", "!", "Straße", "STRASSE", "1", "+", " ", "\u00a0", "é"])
+).map(" ".join)
 
 
 @laws
 @given(train=st.lists(texts), dev=st.lists(texts))
 def test_near_duplicates_by_brute_force(train: list[str], dev: list[str]) -> None:
-    splits = Splits("x", [Pair(source, ("t",), 1) for source in train], [Pair(source, ("t",), 1) for source in dev])
+    splits = Splits(
+        "x",
+        [Pair(source, ("t",), 1) for source in train],
+        [Pair(source, ("t",), 1) for source in dev],
+    )
     plain = {_plain(source) for source in train} - {""}
     expected = {source for source in dev if source not in train and _plain(source) in plain}
-    assert leaks(splits) == Leaks(len(train) - len({*train}), len({*train} & {*dev}), 0, len(expected), 0)
+    assert leaks(splits) == Leaks(
+        len(train) - len({*train}), len({*train} & {*dev}), 0, len(expected), 0
+    )
 
 
 # preparing
@@ -216,7 +260,9 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("form", ["file", "gzip", "folder", "aligned"])
-def test_training_reads_the_text_once(tiny, tmp_path: Path, read_bytes: dict[str, int], form: str) -> None:
+def test_training_reads_the_text_once(
+    tiny, tmp_path: Path, read_bytes: dict[str, int], form: str
+) -> None:
     """Beside a look at its first 64 KB; aligned files are counted first, so twice."""
     rows = [(f"source {i} {'x' * 40}", f"target {i} {'y' * 40}") for i in range(3_000)]
     lines = "".join(f"{source}\t{target}\n" for source, target in rows)
@@ -258,11 +304,16 @@ def test_aligned_files_are_counted_once(tmp_path: Path, read_bytes: dict[str, in
         readers.read(tmp_path / "a.en", source="en", target="de", skipped=Skipped())
 
 
-def test_subwords_are_learned_from_a_sample_and_words_from_everything(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subwords_are_learned_from_a_sample_and_words_from_everything(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Below the sample's size nothing changes; above it, the same seed gives the same tokenizer."""
     data = [(f"word{i % 50} number {i}", "x") for i in range(400)] + [("rare", "x")]
     splits = from_iterable(data, dev=0, test=0, keep=partial(Kept, folder=folder))
-    configs = {kind: regard.Config(text=regard.config.TextConfig(tokenizer=kind, size=600)) for kind in ("bpe", "words")}
+    configs = {
+        kind: regard.Config(text=regard.config.TextConfig(tokenizer=kind, size=600))
+        for kind in ("bpe", "words")
+    }
     everything = {kind: _tokenizers(c, splits)[0].to_json() for kind, c in configs.items()}
     monkeypatch.setattr("regard.recipes.preparing.TOKENIZER_SAMPLE", 401)
     assert _tokenizers(configs["bpe"], splits)[0].to_json() == everything["bpe"]

@@ -71,7 +71,12 @@ class Checker:
         self.add_finite(present)
         self.add_finite(future)
         if auxiliary == "être":
-            for ending, feature in (("", ("m", "s")), ("e", ("f", "s")), ("s", ("m", "p")), ("es", ("f", "p"))):
+            for ending, feature in (
+                ("", ("m", "s")),
+                ("e", ("f", "s")),
+                ("s", ("m", "p")),
+                ("es", ("f", "p")),
+            ):
                 self.moving[participle + ending] = {feature}
         if preposition == "de":
             self.of_verbs |= {*present, *future, infinitive, imperative}
@@ -79,7 +84,12 @@ class Checker:
 
     def read_determiners(self) -> dict[str, Features]:
         masculine, feminine = {("m", "s")}, {("f", "s")}
-        found: dict[str, Features] = {"l'": masculine | feminine, "cet": masculine, "du": masculine, "au": masculine}
+        found: dict[str, Features] = {
+            "l'": masculine | feminine,
+            "cet": masculine,
+            "du": masculine,
+            "au": masculine,
+        }
         for line in "".join(WORDS["determiners"].values()).strip().splitlines():
             _, _, one, other, many = line.split(",")
             found[one] = found.get(one, set()) | masculine
@@ -117,7 +127,11 @@ class Checker:
             errors.append(f"des {early[0]}")
         features &= self.nouns[noun]
         place += 1
-        while place < len(words) and words[place] in self.adjectives and words[place] not in self.finite:
+        while (
+            place < len(words)
+            and words[place] in self.adjectives
+            and words[place] not in self.finite
+        ):
             features &= self.adjectives[words[place]]
             if words[place] in self.before:
                 errors.append(f"{words[place]} after {noun}")
@@ -180,7 +194,11 @@ class Checker:
         while words[place + 1] in ["pas", "jamais", "souvent", "toujours"]:
             place += 1
         joined = self.adjectives.get(words[place + 1]) or self.moving.get(words[place + 1])
-        return [f"{word} est {words[place + 1]}"] if joined is not None and not joined & features else []
+        return (
+            [f"{word} est {words[place + 1]}"]
+            if joined is not None and not joined & features
+            else []
+        )
 
     def errors(self, sentence: str) -> list[str]:
         words = self.tokens(sentence)
@@ -223,8 +241,12 @@ def test_every_feature_of_the_grammar_is_met(train: list[Phrase]) -> None:
 
 
 @pytest.mark.parametrize(("them", "ending"), [("him", "é"), ("her", "ée"), ("them", "és")])
-def test_a_participle_agrees_with_the_pronoun_before_it(train: list[Phrase], them: str, ending: str) -> None:
-    found = [p.french for p in train if p.english.endswith((f" helped {them} .", f" watched {them} ."))]
+def test_a_participle_agrees_with_the_pronoun_before_it(
+    train: list[Phrase], them: str, ending: str
+) -> None:
+    found = [
+        p.french for p in train if p.english.endswith((f" helped {them} .", f" watched {them} ."))
+    ]
     assert found
     assert all(re.search(rf"(aid|regard){ending} \.$", french) for french in found)
 
@@ -241,10 +263,14 @@ def test_the_same_seed_gives_the_same_pairs_and_more_continue_fewer() -> None:
         few, many = list(task.pairs(200, 7, split=split)), list(task.pairs(500, 7, split=split))
         assert many[:200] == few == list(task.pairs(200, 7, split=split))
         assert list(task.pairs(200, 8, split=split)) != few
-        assert [list(task.pairs(n, 7, split=split)) for n in range(6)] == [many[:n] for n in range(6)]
+        assert [list(task.pairs(n, 7, split=split)) for n in range(6)] == [
+            many[:n] for n in range(6)
+        ]
 
 
-def test_the_four_sentences_come_first_in_train_and_nowhere_else(held_out: dict[str, list[Phrase]]) -> None:
+def test_the_four_sentences_come_first_in_train_and_nowhere_else(
+    held_out: dict[str, list[Phrase]],
+) -> None:
     four = [
         ("go .", "va !"),
         ("i lost .", "j'ai perdu ."),
@@ -256,7 +282,9 @@ def test_the_four_sentences_come_first_in_train_and_nowhere_else(held_out: dict[
         assert not {english for english, _ in four} & {p.english for p in pairs}
 
 
-def test_splits_share_no_combination(train: list[Phrase], held_out: dict[str, list[Phrase]]) -> None:
+def test_splits_share_no_combination(
+    train: list[Phrase], held_out: dict[str, list[Phrase]]
+) -> None:
     keys = [{p.key for p in part} for part in (train, held_out["dev"], held_out["test"])]
     assert not (keys[0] & keys[1])
     assert not (keys[0] & keys[2])
@@ -285,8 +313,12 @@ def test_a_wrong_split_or_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) 
         list(open_data("phrases", dev=50).split("dev"))
 
 
-def test_the_french_agrees(train: list[Phrase], held_out: dict[str, list[Phrase]], checker: Checker) -> None:
-    wrong = [(p.french, e) for p in [*train[:6_000], *held_out["dev"]] if (e := checker.errors(p.french))]
+def test_the_french_agrees(
+    train: list[Phrase], held_out: dict[str, list[Phrase]], checker: Checker
+) -> None:
+    wrong = [
+        (p.french, e) for p in [*train[:6_000], *held_out["dev"]] if (e := checker.errors(p.french))
+    ]
     assert not wrong, f"{len(wrong)}: {wrong[:5]}"
 
 

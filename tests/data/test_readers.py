@@ -81,18 +81,24 @@ def test_skipped_counts_all_names_ten_and_reads_twice(tmp_path: Path) -> None:
     assert skipped.lines() == [expected]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     lines=st.lists(
         st.one_of(
             st.binary(max_size=12),
-            st.lists(st.text(max_size=5), max_size=4).map(lambda columns: "\t".join(columns).encode("utf-8", "replace")),
+            st.lists(st.text(max_size=5), max_size=4).map(
+                lambda columns: "\t".join(columns).encode("utf-8", "replace")
+            ),
         ),
         max_size=12,
     ),
     packed=st.booleans(),
 )
-def test_any_bytes_are_read_right_or_refused(tmp_path: Path, lines: list[bytes], packed: bool) -> None:
+def test_any_bytes_are_read_right_or_refused(
+    tmp_path: Path, lines: list[bytes], packed: bool
+) -> None:
     data = b"\n".join(lines)
     path = write(tmp_path / "pairs.tsv", gzip.compress(data) if packed else data)
     try:
@@ -121,7 +127,11 @@ def test_json_lines(tmp_path: Path, name: str) -> None:
         [1],
     ]
     text = "\n".join([*map(json.dumps, items), "{broken", "", "[" * 100_000]).encode()
-    pairs, skipped = both(write(tmp_path / name, gzip.compress(text) if "gz" in name else text), source="en", target="fr")
+    pairs, skipped = both(
+        write(tmp_path / name, gzip.compress(text) if "gz" in name else text),
+        source="en",
+        target="fr",
+    )
     assert pairs == [Pair("a", ("b",), 1), Pair("a", ("b", "c"), 2)]
     assert {reason: lines for (_, reason), lines in skipped.first.items()} == {
         "empty target": [3, 5],
@@ -182,7 +192,10 @@ BAD = {
     "nul.tsv": (b"a\0\0\0" * 100, "binary"),
     "noise.tsv": (b"\xc3\x28\xa0\xa1" * 100, "binary"),
     "mac.tsv": (b"a\tb\rc\td\r", "CR alone"),
-    "cut.tsv.gz": (gzip.compress(os.urandom(5_000).hex().encode() + b"\ta\n")[:-3000], "damaged gzip"),
+    "cut.tsv.gz": (
+        gzip.compress(os.urandom(5_000).hex().encode() + b"\ta\n")[:-3000],
+        "damaged gzip",
+    ),
 }
 
 
@@ -199,6 +212,11 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with zipfile.ZipFile(tmp_path / "pairs.zip", "w") as archive:
         archive.writestr("pairs.tsv", "a\tb")
-    for name, said in {"absent.tsv": "no such file", "": "a folder", "pipe": "a pipe", "pairs.zip": "binary"}.items():
+    for name, said in {
+        "absent.tsv": "no such file",
+        "": "a folder",
+        "pipe": "a pipe",
+        "pairs.zip": "binary",
+    }.items():
         with pytest.raises(UserError, match=said):
             read(tmp_path / name, skipped=Skipped())

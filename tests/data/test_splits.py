@@ -16,13 +16,26 @@ from hypothesis import strategies as st
 import regard
 from regard.cli.data import data_inspect
 from regard.data.pairs import Pair
-from regard.data.splits import Leaks, Splits, Stream, from_iterable, grouped, leaks, open_data, open_split
+from regard.data.splits import (
+    Leaks,
+    Splits,
+    Stream,
+    from_iterable,
+    grouped,
+    leaks,
+    open_data,
+    open_split,
+)
 from regard.errors import UserError
 from regard.recipes.preparing import seen_in_training
 from regard.recipes.reporter import Reporter
 
 word = st.sampled_from("abcdefgh")
-items = st.lists(st.tuples(word, st.one_of(word, st.lists(word, min_size=1, max_size=3))), min_size=1, max_size=60)
+items = st.lists(
+    st.tuples(word, st.one_of(word, st.lists(word, min_size=1, max_size=3))),
+    min_size=1,
+    max_size=60,
+)
 laws = settings(max_examples=80, deadline=None)
 
 
@@ -47,7 +60,9 @@ def test_every_pair_goes_to_one_split_and_no_group_to_two(data, seed: int, group
     for one, other in ((train, dev), (train, test), (dev, test)):
         assert not {pair.source for pair in one} & {pair.source for pair in other}
         if group == "pair":
-            assert not {text for pair in one for text in pair.targets} & {text for pair in other for text in pair.targets}
+            assert not {text for pair in one for text in pair.targets} & {
+                text for pair in other for text in pair.targets
+            }
     assert parts(from_iterable(iter(data), seed=seed, group=group)) == parts(splits)
 
 
@@ -99,7 +114,9 @@ def test_a_large_group_is_held_out_whole_or_not_at_all() -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(b"".join(b"a%d\tb\n" % i for i in range(100))))
+    (tmp_path / "train.tsv.gz").write_bytes(
+        gzip.compress(b"".join(b"a%d\tb\n" % i for i in range(100)))
+    )
     (tmp_path / "README.md").write_text("about")
     splits = open_data(str(tmp_path))
     assert sizes(splits) == (90, 5, 5)
@@ -116,12 +133,21 @@ def test_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_aligned_files(tmp_path: Path) -> None:
-    for part, letter in (("train.lc", "a"), ("val.lc", "b"), ("test_1.lc", "c"), ("test_2.lc", "d")):
+    for part, letter in (
+        ("train.lc", "a"),
+        ("val.lc", "b"),
+        ("test_1.lc", "c"),
+        ("test_2.lc", "d"),
+    ):
         for language in ("en", "de", "fr"):
             (tmp_path / f"{part}.{language}").write_text(f"{letter} {language}\n")
     splits = open_data(str(tmp_path), source="de", target="en")
     train, dev, test = parts(splits)
-    assert (train, dev, test) == ([Pair("a de", ("a en",), 1)], [Pair("b de", ("b en",), 1)], [Pair("c de", ("c en",), 1)])
+    assert (train, dev, test) == (
+        [Pair("a de", ("a en",), 1)],
+        [Pair("b de", ("b en",), 1)],
+        [Pair("c de", ("c en",), 1)],
+    )
     assert "test_1.lc.de is used for test, not test_2.lc.de" in splits.notes[0]
     with pytest.raises(UserError, match=r"holds test_1.lc.de, .*: no train.tsv, nor train.en"):
         open_data(str(tmp_path))
@@ -174,7 +200,9 @@ def test_grouped_has_each_source_once_with_all_its_answers(data) -> None:
     pairs = [Pair(source, tuple(target), line) for line, (source, target) in enumerate(data)]
     judged = grouped(pairs)
     assert len({pair.source for pair in judged}) == len(judged)
-    assert {(p.source, t) for p in judged for t in p.targets} == {(p.source, t) for p in pairs for t in p.targets}
+    assert {(p.source, t) for p in judged for t in p.targets} == {
+        (p.source, t) for p in pairs for t in p.targets
+    }
     assert all(len(set(pair.targets)) == len(pair.targets) for pair in judged)
 
 
@@ -254,7 +282,9 @@ def corpora(monkeypatch: pytest.MonkeyPatch) -> Path:
         ("cmudict-g2p", {}, (108_952, 5_447, 12_855)),
     ],
 )
-def test_real_corpora(corpora: Path, name: str, languages: dict[str, str], expected: tuple[int, int, int]) -> None:
+def test_real_corpora(
+    corpora: Path, name: str, languages: dict[str, str], expected: tuple[int, int, int]
+) -> None:
     if not (corpora / name.split("/")[0]).is_dir():
         pytest.skip(f"{name} is not in REGARD_DATA")
     splits = open_data(name, **languages)
@@ -264,18 +294,24 @@ def test_real_corpora(corpora: Path, name: str, languages: dict[str, str], expec
         assert len(grouped(splits.test)) == 11_994
 
 
-def test_a_tasks_name_means_the_task_for_every_command(here: Path, tiny, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tasks_name_means_the_task_for_every_command(
+    here: Path, tiny, capsys: pytest.CaptureFixture[str]
+) -> None:
     """And a file of that name is meant by ./NAME; both are told."""
     (here / "sort").write_text("".join(f"x{i}\ty\n" for i in range(60)))
     said = io.StringIO()
     few = {"options": {"train": 60, "dev": 5, "test": 5}, "batch_sentences": 20}
-    run = regard.train("sort", out=here / "task", reporter=Reporter(said, quiet=True), **tiny, data=few)
+    run = regard.train(
+        "sort", out=here / "task", reporter=Reporter(said, quiet=True), **tiny, data=few
+    )
     assert run.config.data.path == "sort"
     assert "write ./sort for what lies in this folder" in said.getvalue()
 
     data_inspect("sort", ["data.options.train=60", "data.options.dev=5", "data.options.test=5"])
     assert "write ./sort for what lies in this folder" in capsys.readouterr().out
-    assert [pair.source for pair in regard.evaluate(run, "sort").pairs] == [pair.source for pair in regard.evaluate(run).pairs]
+    assert [pair.source for pair in regard.evaluate(run, "sort").pairs] == [
+        pair.source for pair in regard.evaluate(run).pairs
+    ]
 
     read = regard.train("./sort", out=here / "file", reporter=Reporter(quiet=True), **tiny)
     assert read.config.data.path == str(here / "sort")
@@ -284,20 +320,32 @@ def test_a_tasks_name_means_the_task_for_every_command(here: Path, tiny, capsys:
     assert "write ./sort" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("files", [("test.tsv",), ("train.tsv", "dev.tsv", "test.tsv"), ("train.tsv",)], ids=str)
-def test_a_folder_judges_a_run_that_was_trained_on_a_task(run, tmp_path: Path, files: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "files", [("test.tsv",), ("train.tsv", "dev.tsv", "test.tsv"), ("train.tsv",)], ids=str
+)
+def test_a_folder_judges_a_run_that_was_trained_on_a_task(
+    run, tmp_path: Path, files: tuple[str, ...]
+) -> None:
     for name in files:
-        (tmp_path / name).write_text("".join(f"{i}+{len(name)}\t{i + len(name)}\n" for i in range(40)))
+        (tmp_path / name).write_text(
+            "".join(f"{i}+{len(name)}\t{i + len(name)}\n" for i in range(40))
+        )
     judged = regard.evaluate(run, tmp_path).pairs
-    assert len(judged) == (2 if files == ("train.tsv",) else 40)  # a twentieth is split off where no test file lies
+    assert len(judged) == (
+        2 if files == ("train.tsv",) else 40
+    )  # a twentieth is split off where no test file lies
     assert all(pair.source.endswith("+9" if files == ("train.tsv",) else "+8") for pair in judged)
 
 
 def test_a_folder_of_tsv_judges_a_run_that_was_trained_on_aligned_files(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a\tb\n")
-    assert list(open_split(str(tmp_path), "test", source="en", target="de")) == [Pair("a", ("b",), 1)]
+    assert list(open_split(str(tmp_path), "test", source="en", target="de")) == [
+        Pair("a", ("b",), 1)
+    ]
     (tmp_path / "test.tsv").rename(tmp_path / "train.tsv")
-    assert list(open_split(str(tmp_path), "train", source="en", target="de")) == [Pair("a", ("b",), 1)]
+    assert list(open_split(str(tmp_path), "train", source="en", target="de")) == [
+        Pair("a", ("b",), 1)
+    ]
 
 
 def test_a_folder_with_a_test_file_only(tmp_path: Path) -> None:
@@ -305,7 +353,9 @@ def test_a_folder_with_a_test_file_only(tmp_path: Path) -> None:
     assert len(list(open_split(str(tmp_path), "test"))) == 2
     with pytest.raises(UserError, match=r"holds test\.tsv: no train\.tsv"):
         open_data(str(tmp_path))
-    with pytest.raises(UserError, match=r"holds test\.tsv: no file for dev, nor one for train to split it off"):
+    with pytest.raises(
+        UserError, match=r"holds test\.tsv: no file for dev, nor one for train to split it off"
+    ):
         open_split(str(tmp_path), "dev")
     (tmp_path / "test.tsv").write_text("a b\n")
     with pytest.raises(UserError, match=r"no usable pair for test .*one column"):
@@ -314,15 +364,30 @@ def test_a_folder_with_a_test_file_only(tmp_path: Path) -> None:
 
 def test_evaluate_tells_what_stands_in_training(run, tmp_path: Path, command) -> None:
     """Of its own test nothing, of a file what is there, of training all; unknown where training had no file."""
-    train = [pair.source for pair in open_data("arithmetic", options=run.config.data.options, seed=run.config.data.seed).train]
-    (tmp_path / "mixed.tsv").write_text("".join(f"{source}\t1\n" for source in (*train[:4], *train[:4], "x+y")))
+    train = [
+        pair.source
+        for pair in open_data(
+            "arithmetic", options=run.config.data.options, seed=run.config.data.seed
+        ).train
+    ]
+    (tmp_path / "mixed.tsv").write_text(
+        "".join(f"{source}\t1\n" for source in (*train[:4], *train[:4], "x+y"))
+    )
     assert regard.evaluate(run).seen_in_training == 0
     assert regard.evaluate(run, tmp_path / "mixed.tsv").seen_in_training == len({*train[:4]})
     everything = regard.evaluate(run, split="train")
     assert everything.seen_in_training == len(everything.pairs) == len({*train})
     told = command("evaluate", run.path, tmp_path / "mixed.tsv").stdout
-    assert f"{len({*train[:4]})} of the {len({*train[:4]}) + 1} sources stand in the training data" in told
+    assert (
+        f"{len({*train[:4]})} of the {len({*train[:4]}) + 1} sources stand in the training data"
+        in told
+    )
     figures = json.loads(command("evaluate", run.path, "--json").stdout)
     assert figures["seen_in_training"] == 0
     assert seen_in_training(replace(run.config.data, path=""), [Pair("a", ("b",), 1)]) is None
-    assert seen_in_training(replace(run.config.data, path="moved.tsv", options={}), [Pair("a", ("b",), 1)]) is None
+    assert (
+        seen_in_training(
+            replace(run.config.data, path="moved.tsv", options={}), [Pair("a", ("b",), 1)]
+        )
+        is None
+    )

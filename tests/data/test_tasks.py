@@ -62,7 +62,10 @@ def test_held_out_examples_are_not_in_training(name: str) -> None:
     assert (found.dev, found.test) == (0, 0)
 
 
-@pytest.mark.parametrize(("name", "answer"), [("copy", list), ("reverse", lambda letters: letters[::-1]), ("sort", sorted)])
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("copy", list), ("reverse", lambda letters: letters[::-1]), ("sort", sorted)],
+)
 def test_letters(name: str, answer) -> None:
     task = TASKS[name]
     for split, lengths in {"train": range(1, 6), "long": range(6, 11)}.items():
@@ -99,7 +102,10 @@ def _value(tokens: list[str]) -> int:
 @pytest.mark.parametrize(("depth", "length"), [(1, 8), (3, 40), (5, 300)])
 def test_listops(depth: int, length: int) -> None:
     options = {"depth": depth, "length": length}
-    for split, lengths in {"train": range(4, length + 1), "long": range(length + 1, 2 * length + 1)}.items():
+    for split, lengths in {
+        "train": range(4, length + 1),
+        "long": range(length + 1, 2 * length + 1),
+    }.items():
         for source, target in TASKS["listops"].pairs(30, split=split, options=options):
             tokens = source.split(" ")
             assert len(tokens) in lengths
@@ -148,7 +154,10 @@ def test_arithmetic_holds_out_what_training_did_not_draw(split: str) -> None:
     splits = open_data("arithmetic", options={**options, "train": 300, "dev": 50, "test": 50})
     train = {pair.source for pair in splits.train}
     held_out = [pair.source for pair in splits.split(split)]
-    assert held_out == [source for source in formulas(split, 1_000, options) if source not in train][:50]
+    assert (
+        held_out
+        == [source for source in formulas(split, 1_000, options) if source not in train][:50]
+    )
     assert [pair.source for pair in splits.split(split)] == held_out  # read twice
 
 
@@ -165,16 +174,26 @@ def test_arithmetic_may_keep_the_overlap() -> None:
         open_data("copy", options={"overlap": "true"})
 
 
-@pytest.mark.parametrize(("complexity", "signed", "space"), [(0, True, 12), (0, False, 4), (1, True, 462), (1, False, 121)])
-def test_arithmetic_says_that_too_few_formulas_are_left(complexity: int, signed: bool, space: int) -> None:
+@pytest.mark.parametrize(
+    ("complexity", "signed", "space"),
+    [(0, True, 12), (0, False, 4), (1, True, 462), (1, False, 121)],
+)
+def test_arithmetic_says_that_too_few_formulas_are_left(
+    complexity: int, signed: bool, space: int
+) -> None:
     options = {"complexity": complexity, "signed": signed}
     assert len({*formulas("train", 20_000, options)}) == space  # all of them
     splits = open_data("arithmetic", options={**options, "train": 20_000, "dev": 5, "test": 0})
-    with pytest.raises(UserError, match=rf"training drew all but 0 of {space} different formulas, and dev wants 5 more"):
+    with pytest.raises(
+        UserError,
+        match=rf"training drew all but 0 of {space} different formulas, and dev wants 5 more",
+    ):
         list(splits.dev)
     few = open_data("arithmetic", options={**options, "train": 1, "dev": space - 1, "test": space})
     assert len(list(few.dev)) == space - 1
-    with pytest.raises(UserError, match=rf"all but {space - 1} of {space} .*, and test wants {space} more"):
+    with pytest.raises(
+        UserError, match=rf"all but {space - 1} of {space} .*, and test wants {space} more"
+    ):
         list(few.test)
 
 
@@ -190,5 +209,7 @@ def test_the_presets_of_arithmetic() -> None:
     """The course keeps its own dev formulas; the calculator's test has none of its training."""
     course = open_data("arithmetic", options=preset("course")["data"]["options"])
     assert [pair.source for pair in course.dev] == formulas("dev", 5_000, {"complexity": 3})
-    calculator = open_data("arithmetic", options={**preset("calculator")["data"]["options"], "train": 100_000})
+    calculator = open_data(
+        "arithmetic", options={**preset("calculator")["data"]["options"], "train": 100_000}
+    )
     assert leaks(calculator).test == leaks(calculator).dev == 0

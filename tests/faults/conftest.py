@@ -13,9 +13,31 @@ import regard
 from regard import config as settings
 from regard.recipes.reporter import Reporter
 
-MODEL = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
-DATA = {"limit": 60, "dev": 12, "test": 4, "batch_sentences": 8, "options": {"length": 4, "symbols": 5}}
-TRAIN = {"steps": 12, "epochs": 0, "warmup": 3, "save_every": 3, "evaluate_every": 6, "log_every": 3, "threads": 1, "keep": 3}
+MODEL = {
+    "width": 16,
+    "ffn": 24,
+    "heads": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "dropout": 0.1,
+}
+DATA = {
+    "limit": 60,
+    "dev": 12,
+    "test": 4,
+    "batch_sentences": 8,
+    "options": {"length": 4, "symbols": 5},
+}
+TRAIN = {
+    "steps": 12,
+    "epochs": 0,
+    "warmup": 3,
+    "save_every": 3,
+    "evaluate_every": 6,
+    "log_every": 3,
+    "threads": 1,
+    "keep": 3,
+}
 TRAIN |= {"tensorboard": "off", "device": "cpu", "precision": "fp32"}
 CLOCK = {"seconds", "tokens_per_second", "examples_per_second"}
 CHILD = str(Path(__file__).with_name("child.py"))
@@ -24,7 +46,11 @@ CHILD = str(Path(__file__).with_name("child.py"))
 def written(out, changes):
     """The settings, as a file beside the run."""
     path = out.with_name(f"{out.name}.toml")
-    path.write_text(settings.to_toml({"model": MODEL, "data": DATA, "train": TRAIN | changes, "search": {"width": 1}}))
+    path.write_text(
+        settings.to_toml(
+            {"model": MODEL, "data": DATA, "train": TRAIN | changes, "search": {"width": 1}}
+        )
+    )
     return path
 
 
@@ -35,7 +61,13 @@ def train():
     def go(out, **changes):
         said = io.StringIO()
         try:
-            run = regard.train("copy", out=out, resume=True, reporter=Reporter(said, quiet=True), config=written(out, changes))
+            run = regard.train(
+                "copy",
+                out=out,
+                resume=True,
+                reporter=Reporter(said, quiet=True),
+                config=written(out, changes),
+            )
         except Exception as error:
             error.said = said.getvalue()
             raise
@@ -55,7 +87,8 @@ def no_curves(monkeypatch):
 def log():
     """The records of a run, but for what a clock says."""
     return lambda path: [
-        {k: v for k, v in json.loads(line).items() if k not in CLOCK} for line in (path / "log.jsonl").read_text().splitlines()
+        {k: v for k, v in json.loads(line).items() if k not in CLOCK}
+        for line in (path / "log.jsonl").read_text().splitlines()
     ]
 
 
@@ -64,8 +97,15 @@ def digests():
     """Sums of everything that says what was learned."""
 
     def find(path):
-        files = [p for p in path.glob("checkpoints/*/*") if p.name in ("model.safetensors", "optimizer.safetensors")]
-        return {str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in [*files, path / "best"]}
+        files = [
+            p
+            for p in path.glob("checkpoints/*/*")
+            if p.name in ("model.safetensors", "optimizer.safetensors")
+        ]
+        return {
+            str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in [*files, path / "best"]
+        }
 
     return find
 
@@ -92,11 +132,16 @@ def processes():
 class Child:
     """A process that trains, and what it tells."""
 
-    def __init__(self, processes, out, *, words=(), hold=0, limits=None, gate="", named=True, **changes):
+    def __init__(
+        self, processes, out, *, words=(), hold=0, limits=None, gate="", named=True, **changes
+    ):
         self.heard, tell = processes.Pipe(duplex=False)
         self.errors = out.with_name(f"{out.name}.err")
         place = ["--out", str(out), "--resume"] if named else []
-        given = {"words": ["train", "copy", "--config", str(written(out, changes)), *place, *words], "gate": str(gate)}
+        given = {
+            "words": ["train", "copy", "--config", str(written(out, changes)), *place, *words],
+            "gate": str(gate),
+        }
         given |= {"tell": tell, "errors": str(self.errors), "hold": hold, "limits": limits or {}}
         self.process = processes.Process(target=runpy.run_path, args=(CHILD, given))
         self.process.start()

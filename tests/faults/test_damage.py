@@ -98,7 +98,10 @@ def test_all_damaged(path, child):
     before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
     one = child(path)
     assert one.end() in (1, 2)
-    assert f"error: {path}: none of its 3 checkpoints is whole; nothing was deleted" in one.errors.read_text()
+    assert (
+        f"error: {path}: none of its 3 checkpoints is whole; nothing was deleted"
+        in one.errors.read_text()
+    )
     assert "Traceback" not in one.errors.read_text()
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
 
@@ -141,18 +144,24 @@ def test_a_file_that_cannot_be_read(path, train, name):
     file = path / "checkpoints" / "step-00000012" / name
     file.unlink()
     file.mkdir()
-    assert f"{name}: Is a directory; the checkpoint before it is used" in train(path).said.replace("\n", " ")
+    assert f"{name}: Is a directory; the checkpoint before it is used" in train(path).said.replace(
+        "\n", " "
+    )
 
 
 def test_folders_beside_the_checkpoints(path, train):
     """A copy that somebody made is none of ours."""
-    shutil.copytree(path / "checkpoints" / "step-00000012", path / "checkpoints" / "step-00000012-copy")
+    shutil.copytree(
+        path / "checkpoints" / "step-00000012", path / "checkpoints" / "step-00000012-copy"
+    )
     damage(path, ["step-00000012"])
     assert train(path).checkpoints()[-1] == "step-00000012"
     assert (path / "checkpoints" / "step-00000012-copy").exists()
 
 
-@pytest.mark.parametrize("line", [b'{"kind": "tr', b"\xff\xfe\x00", b"3", b"null", b"[]", b"\0" * 100])
+@pytest.mark.parametrize(
+    "line", [b'{"kind": "tr', b"\xff\xfe\x00", b"3", b"null", b"[]", b"\0" * 100]
+)
 def test_a_damaged_log(path, train, log, finished, line):
     with (path / "log.jsonl").open("ab") as file:
         file.write(line)

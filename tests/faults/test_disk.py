@@ -91,7 +91,10 @@ def begun(tmp_path_factory, train):
         raise OSError(errno.ENOSPC, "full")
 
     real = regard.recipes.fitting.save_checkpoint
-    patch.setattr("regard.recipes.fitting.save_checkpoint", lambda run, t: real(run, t) if t.progress.step == 3 else full())
+    patch.setattr(
+        "regard.recipes.fitting.save_checkpoint",
+        lambda run, t: real(run, t) if t.progress.step == 3 else full(),
+    )
     with pytest.raises(UserError, match="full"):
         train(path)
     patch.undo()
@@ -152,7 +155,9 @@ def test_a_failure_that_stays(again, faults, train, number):
 
 def test_a_best_that_was_not_saved_is_not_the_best(again, faults, train, monkeypatch):
     """The look at step 6 is the best of all, but its checkpoint fails: `best` must name one that is there."""
-    monkeypatch.setattr(regard.training.trainer.Trainer, "better", lambda made, found: made.progress.step == 6)
+    monkeypatch.setattr(
+        regard.training.trainer.Trainer, "better", lambda made, found: made.progress.step == 6
+    )
     faults(errno.ENOSPC, 1, 1)
     run = train(again())
     assert "no checkpoint at step 6" in run.said
@@ -191,11 +196,19 @@ def test_a_disk_that_is_really_full(again, tmp_path):
     path = again()
     (tmp_path / "disk").mkdir()
     mount = f"mount -t tmpfs -o size=1m none {tmp_path}/disk && cp -r {path} {tmp_path}/disk/run"
-    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount], capture_output=True, check=False
+    ).returncode:
         pytest.skip("this process may not mount a file system")
     fill = f"cat /dev/zero > {tmp_path}/disk/zeros; truncate -s -40K {tmp_path}/disk/zeros"
     python = f"{sys.executable} -m regard train copy --out {tmp_path}/disk/run --resume"
-    words = ["unshare", "-m", "sh", "-c", f"{mount}; {fill}; {python}; echo code $?; ls -A {tmp_path}/disk/run/checkpoints"]
+    words = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f"{mount}; {fill}; {python}; echo code $?; ls -A {tmp_path}/disk/run/checkpoints",
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.count("No space left on device: no checkpoint") == 2, done
     assert "Traceback" not in done.stderr
@@ -210,7 +223,12 @@ def locked_folder(again):
     path = again()
     folder = path / "checkpoints"
     root = os.geteuid() == 0
-    if root and subprocess.run(["chattr", "+i", str(folder)], capture_output=True, check=False).returncode:
+    if (
+        root
+        and subprocess.run(
+            ["chattr", "+i", str(folder)], capture_output=True, check=False
+        ).returncode
+    ):
         pytest.skip("root may write anywhere, and this file system knows no chattr +i")
     folder.chmod(0o555) if not root else None
     yield path
@@ -234,7 +252,12 @@ def test_a_run_that_may_not_be_touched(again, train, monkeypatch, name):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(place))
 
     monkeypatch.setattr(
-        Path, "open", lambda p, mode="r", *a, **m: (refused(p) if mode != "r" else None, really(p, mode, *a, **m))[1]
+        Path,
+        "open",
+        lambda p, mode="r", *a, **m: (
+            refused(p) if mode != "r" else None,
+            really(p, mode, *a, **m),
+        )[1],
     )
     monkeypatch.setattr(os, "replace", lambda a, b: (refused(b), replace(a, b))[1])
     with pytest.raises(UserError, match="Read-only file system"):

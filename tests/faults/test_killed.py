@@ -21,7 +21,11 @@ def newest(out):
     if not out.exists():
         return -1
     names = regard.Run.open(out).checkpoints()
-    return int(names[-1].removeprefix("step-")) if names and read_directory(out / "checkpoints" / names[-1]) else 0
+    return (
+        int(names[-1].removeprefix("step-"))
+        if names and read_directory(out / "checkpoints" / names[-1])
+        else 0
+    )
 
 
 @pytest.mark.parametrize("kills", [12, pytest.param(200, marks=pytest.mark.slow)])

@@ -31,23 +31,40 @@ class Table(nn.Module):
         super().__init__()
         self.level, self.poison = 1.0, ""
         self.inner = nn.ParameterDict({"weight": torch.ones(3, 2), "bias": torch.full((4,), 0.5)})
-        self.inner.bias.register_hook(lambda grad: grad * {"gradient": math.nan, "infinite": math.inf}.get(self.poison, 1.0))
+        self.inner.bias.register_hook(
+            lambda grad: grad * {"gradient": math.nan, "infinite": math.inf}.get(self.poison, 1.0)
+        )
 
     def loss(self, batch, smoothing=0.0):
-        loss = (self.inner.weight.square().mean() + self.inner.bias.square().mean()) * 0.01 * batch.tokens
+        loss = (
+            (self.inner.weight.square().mean() + self.inner.bias.square().mean())
+            * 0.01
+            * batch.tokens
+        )
         loss = loss * self.level / loss.detach() * batch.tokens
         loss = loss * {"loss": math.nan, "overflow": math.inf}.get(self.poison, 1.0)
         return Sums(loss, loss.detach(), torch.tensor(1), batch.tokens)
 
 
 def trainer(model=None, batches=lambda step: BATCH, steps=10**6, **changes):
-    given = {"warmup": 0, "schedule": "constant", "rate": 1e-3, "precision": "fp32", "optimizer": "adam"} | changes
-    return Trainer(model or Table(), batches, TrainConfig(**given), steps=steps, device=torch.device("cpu"))
+    given = {
+        "warmup": 0,
+        "schedule": "constant",
+        "rate": 1e-3,
+        "precision": "fp32",
+        "optimizer": "adam",
+    } | changes
+    return Trainer(
+        model or Table(), batches, TrainConfig(**given), steps=steps, device=torch.device("cpu")
+    )
 
 
 def bits(made):
     """Weights and the optimiser's state."""
-    tensors = {**dict(made.model.named_parameters()), **optimizer_tensors(made.model, made.optimizer)}
+    tensors = {
+        **dict(made.model.named_parameters()),
+        **optimizer_tensors(made.model, made.optimizer),
+    }
     return {name: x.detach().clone() for name, x in tensors.items()}
 
 
@@ -137,7 +154,10 @@ def test_nothing_that_is_not_finite_is_ever_saved(tmp_path, train, poison, monke
     def written(path, files, facts=None):
         seen.append(path)
         for name in ("model.safetensors", "optimizer.safetensors"):
-            assert all(x.isfinite().all() for x in tensors_from_bytes(files.get(name, b"\2\0\0\0\0\0\0\0{}")).values())
+            assert all(
+                x.isfinite().all()
+                for x in tensors_from_bytes(files.get(name, b"\2\0\0\0\0\0\0\0{}")).values()
+            )
         write(path, files, facts)
 
     monkeypatch.setattr(storage, "write_directory", written)
@@ -151,10 +171,14 @@ def test_nothing_that_is_not_finite_is_ever_saved(tmp_path, train, poison, monke
             return kind if step == at and len(met) == 1 else ""
 
         poison(where)
-        run = regard.train("copy", out=path, resume=True, train={"steps": 12}, reporter=Reporter(quiet=True))
+        run = regard.train(
+            "copy", out=path, resume=True, train={"steps": 12}, reporter=Reporter(quiet=True)
+        )
         assert run.checkpoints()[-1] == "step-00000012"
         assert len(met) == (2 if kind == "weights" else 1)
-        assert all(x.isfinite().all() for name in run.checkpoints() for x in run.model(name).parameters())
+        assert all(
+            x.isfinite().all() for name in run.checkpoints() for x in run.model(name).parameters()
+        )
     assert len(seen) > 2 * times
 
 
@@ -181,7 +205,14 @@ def test_more_than_ten_left_out_and_training_goes_back(tmp_path, train, poison):
         return "loss" if 22 <= step < 33 and seen.count(step) == 1 else ""
 
     poison(where)
-    given = {"steps": 60, "save_every": 20, "evaluate_every": 20, "log_every": 10, "schedule": "constant", "warmup": 0}
+    given = {
+        "steps": 60,
+        "save_every": 20,
+        "evaluate_every": 20,
+        "log_every": 10,
+        "schedule": "constant",
+        "warmup": 0,
+    }
     run = train(tmp_path / "run", **given)
     assert run.said.count("warning") == 1
     assert "step 40: too many steps" in run.said.replace("\n", " ")
@@ -212,7 +243,9 @@ def test_ten_left_out_are_borne(tmp_path, train, poison, log):
 
 
 @pytest.mark.parametrize("stop", [24, 33, 41])
-def test_resuming_in_the_middle_of_trouble(tmp_path, train, poison, monkeypatch, log, digests, stop):
+def test_resuming_in_the_middle_of_trouble(
+    tmp_path, train, poison, monkeypatch, log, digests, stop
+):
     """Killed while steps are being left out, or just after going back: the same weights and log in the end."""
     given = {"steps": 60, "save_every": 10, "log_every": 10, "evaluate_every": 30}
 
@@ -245,7 +278,9 @@ def test_resuming_in_the_middle_of_trouble(tmp_path, train, poison, monkeypatch,
 
 def tiny():
     torch.manual_seed(1)
-    config = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)
+    config = TransformerConfig(
+        width=16, ffn=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
+    )
     return build_model(config, 20, 20)
 
 
@@ -285,7 +320,9 @@ def test_a_split_batch_has_the_same_gradient(memory, largest, accumulate):
     whole.update(parts)
     memory(lambda part: part.size <= largest)
     split.update(parts)
-    for (name, one), other in zip(whole.model.named_parameters(), split.model.parameters(), strict=True):
+    for (name, one), other in zip(
+        whole.model.named_parameters(), split.model.parameters(), strict=True
+    ):
         assert (one.grad - other.grad).abs().max() <= 1e-9, name
     for name, value in whole.sums.items():
         assert split.sums[name] == pytest.approx(value, rel=1e-9), name
@@ -293,7 +330,11 @@ def test_a_split_batch_has_the_same_gradient(memory, largest, accumulate):
 
 def test_a_hundred_random_batches_that_do_not_fit(memory):
     """Each with less memory than it wants, and more than its largest sentence does."""
-    chance, made, room = random.Random(12), trainer(tiny().double(), clip=0.0, optimizer="sgd", rate=1e-30), [math.inf]
+    chance, made, room = (
+        random.Random(12),
+        trainer(tiny().double(), clip=0.0, optimizer="sgd", rate=1e-30),
+        [math.inf],
+    )
     memory(lambda part: places(part) <= room[0])
     made.model.train()
     for number in range(100):
@@ -301,7 +342,9 @@ def test_a_hundred_random_batches_that_do_not_fit(memory):
         for room[0] in (math.inf, chance.uniform(24, places(given))):
             made.most, made.short = 0, []
             made.update([given])
-            gradients.append(torch.nn.utils.parameters_to_vector(p.grad for p in made.model.parameters()))
+            gradients.append(
+                torch.nn.utils.parameters_to_vector(p.grad for p in made.model.parameters())
+            )
         assert made.most > 0
         assert (gradients[0] - gradients[1]).abs().max() <= 1e-9
     assert made.sums["steps"] == 200
@@ -309,7 +352,9 @@ def test_a_hundred_random_batches_that_do_not_fit(memory):
 
 def test_three_in_a_hundred_steps_are_borne_and_four_are_not(memory):
     made, failed = trainer(tiny(), optimizer="sgd"), []
-    memory(lambda part: made.progress.step in failed or failed.append(made.progress.step))  # each step once
+    memory(
+        lambda part: made.progress.step in failed or failed.append(made.progress.step)
+    )  # each step once
     made.model.train()
     given = batch(1, 64)
     for made.progress.step in (0, 50, 99, 160, 199, 250):
@@ -380,14 +425,20 @@ def test_spikes_that_are_usual_are_no_trouble():
     """A training whose loss often jumps goes on, with its jumps; only ten in a thousand are left out."""
     chance, made = random.Random(1), trainer(rate=1e-6)
     for step in range(1500):
-        made.model.level = math.exp(chance.gauss(0.0, 0.05)) * (30.0 if step > 100 and step % 12 == 0 else 1.0)
+        made.model.level = math.exp(chance.gauss(0.0, 0.05)) * (
+            30.0 if step > 100 and step % 12 == 0 else 1.0
+        )
         made.update([BATCH])
     assert 5 <= made.sums["skipped"] <= 22
     assert made.sums["broken"] == 0
 
 
-@pytest.mark.parametrize("changes", [{}, {"ema": 0.9}, {"optimizer": "muon"}, {"optimizer": "sgd"}], ids=str)
-def test_back_to_step_0_is_a_new_beginning(tmp_path, train, poison, monkeypatch, digests, log, changes):
+@pytest.mark.parametrize(
+    "changes", [{}, {"ema": 0.9}, {"optimizer": "muon"}, {"optimizer": "sgd"}], ids=str
+)
+def test_back_to_step_0_is_a_new_beginning(
+    tmp_path, train, poison, monkeypatch, digests, log, changes
+):
     """Ten good steps, eleven bad ones, no checkpoint yet: what follows is what a run with half the rate would be."""
     seen = []
 
@@ -412,7 +463,9 @@ def test_back_to_step_0_is_a_new_beginning(tmp_path, train, poison, monkeypatch,
         fresh = train(tmp_path / "fresh", **given)
     assert digests(run.path) == digests(fresh.path)
     assert log(run.path) == log(fresh.path)
-    progress = [json.loads(one.checkpoint(one.checkpoints()[-1])["progress.json"]) for one in (run, fresh)]
+    progress = [
+        json.loads(one.checkpoint(one.checkpoints()[-1])["progress.json"]) for one in (run, fresh)
+    ]
     assert progress[0]["guard"] == progress[1]["guard"]
 
 
@@ -426,7 +479,17 @@ def test_back_to_step_0_of_a_fine_tuned_run(tmp_path, train, poison):
         return "loss" if 5 <= step < 16 and seen.count(step) == 1 else ""
 
     poison(where)
-    run = train(tmp_path / "run", start_from=str(base.path), steps=20, save_every=20, log_every=4, evaluate_every=20, rate=0.0)
+    run = train(
+        tmp_path / "run",
+        start_from=str(base.path),
+        steps=20,
+        save_every=20,
+        log_every=4,
+        evaluate_every=20,
+        rate=0.0,
+    )
     assert "back to step 0" in run.said
-    for ours, theirs in zip(run.model(run.checkpoints()[-1]).parameters(), base.model().parameters(), strict=True):
+    for ours, theirs in zip(
+        run.model(run.checkpoints()[-1]).parameters(), base.model().parameters(), strict=True
+    ):
         assert torch.equal(ours, theirs)

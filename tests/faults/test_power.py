@@ -30,7 +30,9 @@ class Disk:
         self.root, self.numbers, self.count = root, {}, 0
         self.names, self.bytes, self.crashes, self.done = {}, {}, [], 0
         self.look()
-        self.names, self.bytes = ({k: v[-1:] for k, v in kind.items()} for kind in (self.names, self.bytes))
+        self.names, self.bytes = (
+            {k: v[-1:] for k, v in kind.items()} for kind in (self.names, self.bytes)
+        )
 
     def look(self):
         """Note every change since the last look."""
@@ -78,7 +80,9 @@ def build(path, number, names, contents, chance):
     content = history[-1]
     if len(history) > 1 and content:  # not fsynced
         cut = chance.randrange(len(content))
-        content = chance.choice([history[0], content[:cut], content[:cut] + bytes(len(content) - cut), content])
+        content = chance.choice(
+            [history[0], content[:cut], content[:cut] + bytes(len(content) - cut), content]
+        )
     path.write_bytes(content)
 
 
@@ -184,7 +188,9 @@ def test_every_crash_while_settings_change_leaves_a_run(tmp_path, train, monkeyp
     run = train(tmp_path / "disk" / "run", steps=1)
     disk, chance = Disk(tmp_path / "disk"), random.Random(5)
     watch(disk, monkeypatch)
-    run.change(dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, steps=7)))
+    run.change(
+        dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, steps=7))
+    )
     monkeypatch.undo()
     steps = set()
     for number, (place, names, contents, _) in enumerate(disk.crashes * 3):

@@ -10,28 +10,46 @@ import pytest
 
 import regard
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc"
+)
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in "aeiou"]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    pairs = [(f"{a} {b} {c}", f"{c} {b} {a}") for a in WORDS[:12] for b in WORDS[12:24] for c in WORDS[24:30]]
+    pairs = [
+        (f"{a} {b} {c}", f"{c} {b} {a}")
+        for a in WORDS[:12]
+        for b in WORDS[12:24]
+        for c in WORDS[24:30]
+    ]
     model = {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    steps = {"steps": 300, "rate": 1e-2, "warmup": 10, "evaluate_every": 300, "save_every": 300, "threads": 1}
+    steps = {
+        "steps": 300,
+        "rate": 1e-2,
+        "warmup": 10,
+        "evaluate_every": 300,
+        "save_every": 300,
+        "threads": 1,
+    }
     out = tmp_path_factory.mktemp("stream") / "run"
     return regard.train(pairs, out=out, train=steps, model=model, text={"tokenizer": "words"})
 
 
 def start(run):
     words = [sys.executable, "-m", "regard", "translate", run.path, "--beam", "1"]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def anonymous(pid: int) -> int:
     """KiB that belong to this process alone."""
     return next(
-        int(line.split()[1]) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon")
+        int(line.split()[1])
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("RssAnon")
     )
 
 
@@ -47,7 +65,9 @@ def follow(process, lines) -> None:
     def write() -> None:
         for i in range(lines):
             broken = b"\xff\xfe ba" if i == lines // 2 else b""
-            process.stdin.write(broken or f"{WORDS[i % 12]} {WORDS[12 + i % 11]} {WORDS[24 + i % 5]}\n".encode())
+            process.stdin.write(
+                broken or f"{WORDS[i % 12]} {WORDS[12 + i % 11]} {WORDS[24 + i % 5]}\n".encode()
+            )
             if broken:
                 process.stdin.write(b"\n")
         process.stdin.close()
@@ -62,12 +82,19 @@ def follow(process, lines) -> None:
     errors = process.stderr.read().decode()
     assert (process.wait(), count) == (0, lines), errors
     print({at: f"{size / 1024:.1f} MiB" for at, size in seen.items()})
-    early, late = (max(size for at, size in seen.items() if (at > lines // 2) == later) for later in (False, True))
-    assert late - early < 4 * 1024, seen  # it goes up and down by some MiB, with the lengths of a burst
+    early, late = (
+        max(size for at, size in seen.items() if (at > lines // 2) == later)
+        for later in (False, True)
+    )
+    assert late - early < 4 * 1024, (
+        seen
+    )  # it goes up and down by some MiB, with the lengths of a burst
 
 
 def test_a_reader_that_leaves_early_ends_it_cleanly(run):
     words = f"yes 'ba de fi' | {sys.executable} -m regard translate {run.path} --beam 1 | head -3"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=120, env=os.environ)
+    done = subprocess.run(
+        ["bash", "-c", words], capture_output=True, text=True, timeout=120, env=os.environ
+    )
     assert len(done.stdout.splitlines()) == 3
     assert "Traceback" not in done.stderr

@@ -47,9 +47,25 @@ def rnns() -> Iterator[tuple[str, RNNConfig]]:
     looks = [*product(("before", "after"), SCORES), ("none", "dot")]
     for number, (cell, (attention, score)) in enumerate(product(("rnn", "gru", "lstm"), looks)):
         both, layers = number % 2 == 0, 2 if number % 3 == 0 else 1
-        name = "-".join((cell, attention, *([score] if attention != "none" else []), *(["both"] if both else [])))
+        name = "-".join(
+            (
+                cell,
+                attention,
+                *([score] if attention != "none" else []),
+                *(["both"] if both else []),
+            )
+        )
         name += f"-{layers}layers" if layers > 1 else ""
-        yield name, tiny_rnn(cell=cell, attention=attention, score=score, bidirectional=both, decoder_layers=layers)
+        yield (
+            name,
+            tiny_rnn(
+                cell=cell,
+                attention=attention,
+                score=score,
+                bidirectional=both,
+                decoder_layers=layers,
+            ),
+        )
     yield "lstm-deep-encoder", tiny_rnn(encoder_layers=2, decoder_layers=2)
     yield "gru-readable", tiny_rnn(cell="gru", fast=False, encoder_layers=2)
     yield "lstm-before-readable", tiny_rnn(cell="lstm", attention="before", fast=False)
@@ -60,8 +76,13 @@ def rnns() -> Iterator[tuple[str, RNNConfig]]:
 
 def transformers() -> Iterator[tuple[str, TransformerConfig]]:
     for position, placement in product(POSITIONS, ("pre", "post")):
-        yield f"transformer-{position}-{placement}", tiny_transformer(position=position, placement=placement)
-    for position, score in product(("sinusoidal", "relative", "alibi"), ("dot", "multiplicative", "additive")):
+        yield (
+            f"transformer-{position}-{placement}",
+            tiny_transformer(position=position, placement=placement),
+        )
+    for position, score in product(
+        ("sinusoidal", "relative", "alibi"), ("dot", "multiplicative", "additive")
+    ):
         yield f"transformer-{position}-{score}", tiny_transformer(position=position, score=score)
     yield "transformer-rotary-dot", tiny_transformer(position="rotary", score="dot")
     others = {
@@ -133,7 +154,11 @@ def model(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2
     return built(request.param, seed_of(0))
 
 
-REPEATABLE = {n: c for n, c in VARIANTS.items() if isinstance(c, TransformerConfig) and c.position != "learned"}
+REPEATABLE = {
+    n: c
+    for n, c in VARIANTS.items()
+    if isinstance(c, TransformerConfig) and c.position != "learned"
+}
 
 
 @pytest.fixture(scope="session", params=REPEATABLE.values(), ids=REPEATABLE.keys())
@@ -147,7 +172,9 @@ EXACT = 1e-9
 
 
 def equal(ours: Tensor, theirs: Tensor, name: str = "") -> None:
-    assert ours.dtype == theirs.dtype == torch.float64, f"{name}: a law is tested in float64, not {ours.dtype} and {theirs.dtype}"
+    assert ours.dtype == theirs.dtype == torch.float64, (
+        f"{name}: a law is tested in float64, not {ours.dtype} and {theirs.dtype}"
+    )
     largest = theirs.abs().max().item() if theirs.numel() else 1.0
     told = (lambda text: f"{name}: {text}") if name else None
     torch.testing.assert_close(ours, theirs, atol=EXACT * max(1.0, largest), rtol=0, msg=told)
@@ -204,7 +231,9 @@ def rounding() -> Callable[..., float]:
             parameter.mul_(1 + size * sign)
         return module
 
-    def bound(module: nn.Module, compute: Callable[[nn.Module], Tensor], terms: int, draws: int = 4) -> float:
+    def bound(
+        module: nn.Module, compute: Callable[[nn.Module], Tensor], terms: int, draws: int = 4
+    ) -> float:
         signs = torch.Generator().manual_seed(0)
         exact = compute(module)
         assert exact.dtype == torch.float64

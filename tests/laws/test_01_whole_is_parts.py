@@ -53,5 +53,7 @@ def test_beams_read_several_tokens_at_once(model, batch_of, close):
     logits, state = model.decoder(tokens, state)
     more, _ = model.decoder(tokens[:, :2], state)
     rows = torch.arange(2).repeat_interleave(3)
-    whole = model(batch.source[rows], batch.source_lengths[rows], torch.cat((tokens, tokens[:, :2]), 1))
+    whole = model(
+        batch.source[rows], batch.source_lengths[rows], torch.cat((tokens, tokens[:, :2]), 1)
+    )
     close(torch.cat((logits, more), 1), whole)

@@ -16,7 +16,9 @@ def test_alone_is_in_company(model, batch_of, close, seed, lengths):
     batch = batch_of(seed, lengths)
     states = model.encoder(batch.source, batch.source_lengths).states
     together = model(batch.source, batch.source_lengths, batch.target_in)
-    for row, (s, t) in enumerate(zip(batch.source_lengths.tolist(), batch.target_lengths.tolist(), strict=True)):
+    for row, (s, t) in enumerate(
+        zip(batch.source_lengths.tolist(), batch.target_lengths.tolist(), strict=True)
+    ):
         one = slice(row, row + 1)
         source, lengths_of_one = batch.source[one, :s], batch.source_lengths[one]
         close(model.encoder(source, lengths_of_one).states, states[one, :s])
@@ -26,7 +28,9 @@ def test_alone_is_in_company(model, batch_of, close, seed, lengths):
 @few
 @given(st.integers(0, 10_000), lengths, st.integers(1, 5), st.integers(1, 5))
 @torch.no_grad()
-def test_more_padding_and_what_it_holds(model, batch_of, close, seed, lengths, more_source, more_target):
+def test_more_padding_and_what_it_holds(
+    model, batch_of, close, seed, lengths, more_source, more_target
+):
     batch = batch_of(seed, lengths)
     words = torch.Generator().manual_seed(seed)
 

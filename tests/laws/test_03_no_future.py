@@ -24,7 +24,9 @@ def test_gradient_of_the_future_is_zero(model, batch_of, seed, t):
         logits, _ = model.decoder(batch.target_in, state)
     finally:
         hook.remove()
-    gradient = torch.autograd.grad(logits[:, t].square().sum(), seen[-1])[0].reshape(*batch.target_in.shape, -1)
+    gradient = torch.autograd.grad(logits[:, t].square().sum(), seen[-1])[0].reshape(
+        *batch.target_in.shape, -1
+    )
     assert (gradient[:, t + 1 :] == 0).all()
     assert (gradient[:, : t + 1] != 0).any()
 

@@ -52,7 +52,10 @@ def follow(model, source, close):
         list(decode(model.step, start, [job], beam, Rules(suppress=suppress, minimum=6)))
     assert len(job.found) >= 5
     for chosen in job.found[:3]:
-        rows = [table.index(chosen.tokens[:t]) for t, table in enumerate(beam.written[: len(chosen.tokens) + 1])]
+        rows = [
+            table.index(chosen.tokens[:t])
+            for t, table in enumerate(beam.written[: len(chosen.tokens) + 1])
+        ]
         turns += sum(a != b for a, b in itertools.pairwise(rows))
         with watch(model) as at_once:
             model(source.source, source.source_lengths, torch.tensor([[BOS, *chosen.tokens]]))
@@ -69,7 +72,9 @@ def compare(name, steps, whole, rows, close):
         used, expected = steps[t][0, :, row], whole[:, t]
         if "blocks" in name and name.endswith(".attention"):
             assert (expected[:, t + 1 :] == 0).all()
-            used, expected = (x[:, x.sum(0) > 0] for x in (used, expected))  # among the slots of all hypotheses, its own
+            used, expected = (
+                x[:, x.sum(0) > 0] for x in (used, expected)
+            )  # among the slots of all hypotheses, its own
         close(used, expected, name)
 
 
@@ -86,7 +91,11 @@ class Operators(TorchDispatchMode):
 
 def operators(model, batch, grad):
     with torch.set_grad_enabled(grad), Operators() as seen:
-        loss = model.loss(batch).loss if grad else model(batch.source, batch.source_lengths, batch.target_in)
+        loss = (
+            model.loss(batch).loss
+            if grad
+            else model(batch.source, batch.source_lengths, batch.target_in)
+        )
         if grad:
             loss.backward()
             model.zero_grad()
@@ -129,7 +138,11 @@ def test_the_translators_record(model, letters, sum_error):
     assert record.source == [*"abc  ni", "<eos>"]
     assert "".join(record.text_in[a:b] for a, b in record.source_spans) == "abc  ni"
     assert record.target[-1] == "<eos>"
-    assert [record.text_out[a:b] for a, b in record.target_spans[:-1]] == record.target[:-1] == result.tokens
+    assert (
+        [record.text_out[a:b] for a, b in record.target_spans[:-1]]
+        == record.target[:-1]
+        == result.tokens
+    )
     assert [len(row) for row in record.candidates] == [5] * len(record.target)
     best = [row[0][0] for row in record.candidates]
     assert all(row == sorted(row, key=lambda pair: -pair[1]) for row in record.candidates)
@@ -155,8 +168,13 @@ def test_the_translators_record(model, letters, sum_error):
     assert words.source == ["abc", "  ", "ni", "<eos>"]
     if "cross" in record.blocks:
         rows = record.blocks["cross"][:, :, -1:]  # <eos> is a word of its own
-        summed = np.concatenate([rows[..., :3].sum(-1), rows[..., 3:5].sum(-1), rows[..., 5:7].sum(-1), rows[..., 7]], -1)
-        np.testing.assert_allclose(words.blocks["cross"][:, :, -1], summed, rtol=0, atol=sum_error(len(record.source)))
+        summed = np.concatenate(
+            [rows[..., :3].sum(-1), rows[..., 3:5].sum(-1), rows[..., 5:7].sum(-1), rows[..., 7]],
+            -1,
+        )
+        np.testing.assert_allclose(
+            words.blocks["cross"][:, :, -1], summed, rtol=0, atol=sum_error(len(record.source))
+        )
 
 
 def test_norms_are_lengths_of_what_is_handed_over(build, transformer, batch_of, sum_error):
@@ -172,14 +190,18 @@ def test_norms_are_lengths_of_what_is_handed_over(build, transformer, batch_of, 
                 alone = torch.zeros(1, 2, value.shape[-1], dtype=value.dtype)
                 alone[0, head] = value[0, head, place]
                 handed = float(part.output(alone.flatten(1)).norm())
-                noted = float(record.norms["decoder.blocks.0.cross"][0, head, place])  # kept in fp32
+                noted = float(
+                    record.norms["decoder.blocks.0.cross"][0, head, place]
+                )  # kept in fp32
                 assert noted == pytest.approx(handed, rel=sum_error(model.decoder.out.in_features))
 
 
 def test_what_the_beam_tried(model, letters):
     """The tree holds the answer, with its score, and its nodes lead back to the start."""
     translator = Translator(model, letters, letters)
-    translator.search = translator.search.__class__(width=4, limit_extra=4, limit_ratio=1.0, no_repeat=3)
+    translator.search = translator.search.__class__(
+        width=4, limit_extra=4, limit_ratio=1.0, no_repeat=3
+    )
     nodes, result = translator.tree("abc", 4), translator("abc")
     path = [node for node in nodes if node.fate == "chosen"]
     assert [node.token for node in path][: len(result.tokens)] == result.tokens
@@ -189,7 +211,9 @@ def test_what_the_beam_tried(model, letters):
         assert node.parent < number
         before = nodes[node.parent] if node.parent >= 0 else None
         assert node.step == (before.step + 1 if before else 0)
-        assert node.total == pytest.approx((before.total if before else 0) + node.logprob, abs=1e-9, rel=1e-9)
+        assert node.total == pytest.approx(
+            (before.total if before else 0) + node.logprob, abs=1e-9, rel=1e-9
+        )
         assert before is None or before.fate in ("chosen", "kept")
     assert {node.fate for node in nodes} <= {"chosen", "kept", "ended", "dropped"}
     assert sum(node.step == 0 for node in nodes) == 8
@@ -202,7 +226,11 @@ def test_traced_changes_nothing(model, batch_of):
         job = Job(batch.source[0].tolist(), limit=8)
         list(
             decode(
-                model.step, lambda _: model.decoder.start(model.encoder(batch.source, batch.source_lengths)), [job], way, Rules()
+                model.step,
+                lambda _: model.decoder.start(model.encoder(batch.source, batch.source_lengths)),
+                [job],
+                way,
+                Rules(),
             )
         )
         return job.found
@@ -215,8 +243,12 @@ def test_rollout_by_hand():
     own = np.array([[[[0.0, 1.0], [0.5, 0.5]]], [[[1.0, 0.0], [0.0, 1.0]]]], np.float32)
     back = np.array([[[[1.0, 0.0], [1.0, 0.0]]]], np.float32)
     cross = np.array([[[[1.0, 0.0], [0.25, 0.75]]]], np.float32)
-    record = AttentionRecord(["a", "b"], ["x", "y"], {"encoder": own, "decoder": back, "cross": cross})
+    record = AttentionRecord(
+        ["a", "b"], ["x", "y"], {"encoder": own, "decoder": back, "cross": cross}
+    )
     first = np.array([[0.5, 0.5], [0.25, 0.75]])
-    np.testing.assert_allclose(record.matrix("encoder", "rollout"), first)  # the second layer looks at itself only
+    np.testing.assert_allclose(
+        record.matrix("encoder", "rollout"), first
+    )  # the second layer looks at itself only
     np.testing.assert_allclose(record.matrix("cross", "rollout"), cross[0, 0] @ first)
     np.testing.assert_allclose(record.matrix("decoder", "rollout"), [[1, 0], [0.5, 0.5]])

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from regard.nn import SCORES, Attention, Layout, Mask, SelfAttention, masked_softmax, watch
 
 few = settings(max_examples=25, deadline=None, derandomize=True)
-TYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def tolerance(weights):
@@ -116,7 +121,9 @@ def test_weights_of_every_attention(model, batch_of):
         weights = torch.cat(calls, dim=2)
         causal = name.startswith("decoder.blocks") and name.endswith("attention")
         assert weights.shape[2] == (width if name.startswith("encoder") else length)
-        hold(weights, past if causal else inside & (before if name.startswith("encoder") else heard))
+        hold(
+            weights, past if causal else inside & (before if name.startswith("encoder") else heard)
+        )
 
 
 @torch.no_grad()
@@ -169,13 +176,17 @@ def masks_with_empty_rows(queries, keys):
 def gradients_of(attention, look, inputs):
     """The output, and its gradient with respect to inputs and parameters."""
     output = look()
-    slope = torch.randn(output.shape, dtype=output.dtype, generator=torch.Generator().manual_seed(6))
+    slope = torch.randn(
+        output.shape, dtype=output.dtype, generator=torch.Generator().manual_seed(6)
+    )
     wanted = [*inputs, *attention.parameters()]
     gradients = torch.autograd.grad(output, wanted, slope, allow_unused=True)
     return output, [g for g in gradients if g is not None]
 
 
-@pytest.mark.parametrize("keys", [7, 70, 300])  # whole matrices in place, whole matrices, blocked kernels
+@pytest.mark.parametrize(
+    "keys", [7, 70, 300]
+)  # whole matrices in place, whole matrices, blocked kernels
 @pytest.mark.parametrize("position", ["none", "relative", "rotary", "alibi"])
 @pytest.mark.parametrize("score", SCORES)
 def test_nothing_to_look_at_gives_zeros_and_no_gradient(score, position, keys):
@@ -248,7 +259,9 @@ def test_a_source_that_is_hidden_whole_has_finite_gradients(model, batch_of):
 
     memory = model.encoder(batch.source, batch.source_lengths, extra=allowed)
     logits, _ = model.decoder(batch.target_in, model.decoder.start(memory))
-    gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()), allow_unused=True)
+    gradients = torch.autograd.grad(
+        logits.square().sum(), list(model.parameters()), allow_unused=True
+    )
     assert logits.isfinite().all()
     assert all(gradient.isfinite().all() for gradient in gradients if gradient is not None)
 
@@ -256,17 +269,26 @@ def test_a_source_that_is_hidden_whole_has_finite_gradients(model, batch_of):
 def test_rules_that_leave_every_query_something():
     """Where the structure says so, nobody looks for empty rows."""
     full = torch.ones(1, 1, 3, 5, dtype=torch.bool)
-    for mask in (Mask(), Mask(causal=True), Mask(causal=True, offset=4), Mask(key_lengths=torch.tensor([1, 5]))):
+    for mask in (
+        Mask(),
+        Mask(causal=True),
+        Mask(causal=True, offset=4),
+        Mask(key_lengths=torch.tensor([1, 5])),
+    ):
         assert mask.never_empty
         assert mask.seeing(3, 5) is None
     assert Mask(extra=full, filled=True).never_empty
     assert Mask.known(full, torch.zeros(1, 1, 3, 5)).never_empty
 
     assert not Mask(key_lengths=torch.tensor([0, 5])).never_empty
-    assert not Mask(key_lengths=torch.tensor([0, 5]), filled=True).never_empty  # on a CPU a promise is checked
+    assert not Mask(
+        key_lengths=torch.tensor([0, 5]), filled=True
+    ).never_empty  # on a CPU a promise is checked
     assert not Mask(extra=full).never_empty
     assert not Mask(window=2).never_empty
-    elsewhere = torch.ones(2, dtype=torch.long, device="meta")  # stands for a GPU, which nobody should wait for
+    elsewhere = torch.ones(
+        2, dtype=torch.long, device="meta"
+    )  # stands for a GPU, which nobody should wait for
     assert not Mask(key_lengths=elsewhere).never_empty
     assert Mask(key_lengths=elsewhere, filled=True).never_empty
 

@@ -58,7 +58,9 @@ def test_cached_is_uncached_and_beam_one_is_greedy(model, batch_of, seed, length
 def test_a_hypothesis_has_the_probability_that_teacher_forcing_gives_it(model, batch_of, seed):
     """Whatever was expanded, reordered and pruned on the way."""
     batch = batch_of(seed, [(5, 0), (1, 0), (3, 0)])
-    found = beam(model.step, start(model, batch), batch=3, limit=[LIMIT, 3, LIMIT], width=3, n_best=3)
+    found = beam(
+        model.step, start(model, batch), batch=3, limit=[LIMIT, 3, LIMIT], width=3, n_best=3
+    )
     for row, hypotheses in enumerate(found):
         for one in hypotheses:
             produced = one.tokens + [EOS] * one.finished
@@ -143,7 +145,10 @@ def test_who_comes_later_sees_what_he_would_see_alone(model, batch_of, close):
         joined = joined.select(None, torch.cat((turn, other)))
     again = joined.join(start(model, old).select(None, torch.zeros(2, 2, dtype=torch.long)))
     fewer = again.select(torch.tensor([0, 3]), torch.tensor([[1], [0]]))
-    alone = state.select(torch.tensor([0]), torch.tensor([[1]])), fresh.select(torch.tensor([1]), torch.tensor([[0]]))
+    alone = (
+        state.select(torch.tensor([0]), torch.tensor([[1]])),
+        fresh.select(torch.tensor([1]), torch.tensor([[0]])),
+    )
     expected = [model.step(torch.tensor([17 + i]), one)[0] for i, one in enumerate(alone)]
     close(model.step(torch.tensor([17, 18]), fewer)[0], torch.cat(expected))
 
@@ -169,23 +174,35 @@ def test_the_source_is_kept_once_for_all_beams(model, batch_of):
     assert [len(one.key) for one in memories(pruned)] == [1] * len(kept)
 
 
-@pytest.mark.parametrize(("width", "penalty", "minimum"), [(1, 1.0, 0), (1, 0.0, 0), (3, 1.0, 0), (4, 0.0, 2)])
+@pytest.mark.parametrize(
+    ("width", "penalty", "minimum"), [(1, 1.0, 0), (1, 0.0, 0), (3, 1.0, 0), (4, 0.0, 2)]
+)
 @torch.no_grad()
-def test_reserved_memory_gives_what_growing_memory_gives(repeatable, batch_of, sum_error, width, penalty, minimum):
+def test_reserved_memory_gives_what_growing_memory_gives(
+    repeatable, batch_of, sum_error, width, penalty, minimum
+):
     """What a GPU repeats as a graph, here without one."""
     model = repeatable
     assert fits(model)
-    batch, search = batch_of(3, [(5, 0), (1, 0), (9, 0), (3, 0), (0, 0)]), Beam(width, width, penalty)
+    batch, search = (
+        batch_of(3, [(5, 0), (1, 0), (9, 0), (3, 0), (0, 0)]),
+        Beam(width, width, penalty),
+    )
     suppress = torch.arange(30) < 2
 
     def jobs():
-        rows = (row[:length].tolist() for row, length in zip(batch.source, batch.source_lengths, strict=True))
+        rows = (
+            row[:length].tolist()
+            for row, length in zip(batch.source, batch.source_lengths, strict=True)
+        )
         return [Job(row, limit=3 + number) for number, row in enumerate(rows)]
 
     def begin(jobs):
         length = max(len(job.source) for job in jobs)
         source = torch.tensor([[*job.source, *[PAD] * (length - len(job.source))] for job in jobs])
-        return model.decoder.start(model.encoder(source, torch.tensor([len(job.source) for job in jobs])))
+        return model.decoder.start(
+            model.encoder(source, torch.tensor([len(job.source) for job in jobs]))
+        )
 
     largest = 0.0
 
@@ -196,12 +213,17 @@ def test_reserved_memory_gives_what_growing_memory_gives(repeatable, batch_of, s
         return logits, state
 
     graphs = Captured(lambda *words: reserve(model, *words), step, search, suppress, minimum)
-    theirs = {tuple(job.source): job.found for job in decode(model.step, begin, jobs(), search, Rules(minimum=minimum))}
+    theirs = {
+        tuple(job.source): job.found
+        for job in decode(model.step, begin, jobs(), search, Rules(minimum=minimum))
+    }
     for room in (0, 16):
         for job in graphs.decode(jobs(), room):
             # The board of a graph is fp32: a log-probability is a logit less the logarithm of a sum over the vocabulary.
             apart = sum_error(30, 2 * largest)
-            sums = apart * job.limit  # of the hypothesis: without a length penalty the score is their sum
+            sums = (
+                apart * job.limit
+            )  # of the hypothesis: without a length penalty the score is their sum
             for one, other in zip(job.found, theirs[tuple(job.source)][:width], strict=True):
                 assert one.score == pytest.approx(other.score, abs=sums)
                 if (one.tokens, one.finished) == (other.tokens, other.finished):

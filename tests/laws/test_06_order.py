@@ -22,7 +22,9 @@ def first_step(model, source):
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "multiplicative", "additive"])
 @pytest.mark.parametrize("placement", ["pre", "post"])
 @torch.no_grad()
-def test_without_positions_reading_backwards_is_the_same(build, transformer, close, score, placement):
+def test_without_positions_reading_backwards_is_the_same(
+    build, transformer, close, score, placement
+):
     model = build(transformer(position="none", score=score, placement=placement))
     close(first_step(model, FORWARDS), first_step(model, BACKWARDS))
 
@@ -45,7 +47,9 @@ def test_recurrence_knows_order(build, rnn, cell):
 @few
 @given(st.integers(0, 10_000), st.permutations(range(7)))
 @torch.no_grad()
-def test_without_positions_the_encoder_is_permutation_equivariant(build, transformer, close, seed, order):
+def test_without_positions_the_encoder_is_permutation_equivariant(
+    build, transformer, close, seed, order
+):
     model = build(transformer(position="none"), seed % 3)
     source = torch.randint(5, 30, (1, 7), generator=torch.Generator().manual_seed(seed))
     lengths = torch.tensor([7])
@@ -58,7 +62,11 @@ def test_without_positions_the_encoder_is_permutation_equivariant(build, transfo
 def test_positions_go_with_the_tokens(build, transformer, close, kind):
     """Tokens and their positions in another order: the same states in that order. A position is told, not counted."""
     model = build(transformer(position=kind))
-    source, positions, lengths = torch.randint(5, 30, (1, 6)), torch.tensor([[0, 1, 2, 3, 4, 5]]), torch.tensor([6])
+    source, positions, lengths = (
+        torch.randint(5, 30, (1, 6)),
+        torch.tensor([[0, 1, 2, 3, 4, 5]]),
+        torch.tensor([6]),
+    )
     order = [3, 0, 5, 1, 4, 2]
     states = model.encoder(source, lengths, positions=positions).states
     close(states, model.encoder(source, lengths).states)
@@ -70,9 +78,15 @@ def test_positions_go_with_the_tokens(build, transformer, close, kind):
 @torch.no_grad()
 def test_these_know_distances_only(build, transformer, close, kind):
     model = build(transformer(position=kind))
-    source, positions, lengths = torch.randint(5, 30, (2, 6)), torch.arange(6).expand(2, 6), torch.tensor([6, 4])
+    source, positions, lengths = (
+        torch.randint(5, 30, (2, 6)),
+        torch.arange(6).expand(2, 6),
+        torch.tensor([6, 4]),
+    )
     here = model.encoder(source, lengths, positions=positions).states
-    elsewhere = model.encoder(source, lengths, positions=positions + torch.tensor([[9], [30]])).states
+    elsewhere = model.encoder(
+        source, lengths, positions=positions + torch.tensor([[9], [30]])
+    ).states
     close(here, elsewhere)
     apart = model.encoder(source, lengths, positions=positions * 2).states
     assert (here - apart).abs().max() > APART

@@ -11,18 +11,30 @@ from regard.data.batches import collate
 from regard.training.trainer import Trainer
 
 CONFIG = TrainConfig(
-    optimizer="sgd", rate=0.5, warmup=0, schedule="constant", clip=0.0, smoothing=0.1, precision="fp32", threads=1
+    optimizer="sgd",
+    rate=0.5,
+    warmup=0,
+    schedule="constant",
+    clip=0.0,
+    smoothing=0.1,
+    precision="fp32",
+    threads=1,
 )
 LENGTHS = [(5, 6), (1, 1), (3, 0), (6, 3)]
 
 
 def rows_of(batch):
     sizes = zip(batch.source_lengths.tolist(), batch.target_lengths.tolist(), strict=True)
-    return [(batch.source[i, :s].tolist(), batch.target[i, : t + 1].tolist()) for i, (s, t) in enumerate(sizes)]
+    return [
+        (batch.source[i, :s].tolist(), batch.target[i, : t + 1].tolist())
+        for i, (s, t) in enumerate(sizes)
+    ]
 
 
 def updated(model, parts, config=CONFIG):
-    trainer = Trainer(copy.deepcopy(model), lambda step: parts[0], config, steps=10, device=torch.device("cpu"))
+    trainer = Trainer(
+        copy.deepcopy(model), lambda step: parts[0], config, steps=10, device=torch.device("cpu")
+    )
     trainer.update(parts)
     return trainer
 
@@ -54,7 +66,10 @@ def test_halves_make_the_whole_when_clipped(build, transformer, batch_of, same):
     model, whole = build(transformer()), batch_of(2, LENGTHS)
     rows = rows_of(whole)
     config = TrainConfig(**{**vars(CONFIG), "clip": 0.05})
-    one, two = updated(model, [whole], config), updated(model, [collate(rows[2:]), collate(rows[:2])], config)
+    one, two = (
+        updated(model, [whole], config),
+        updated(model, [collate(rows[2:]), collate(rows[:2])], config),
+    )
     same(one.model, two.model)
     norm = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in one.model.parameters()]))
     assert float(norm) == pytest.approx(config.clip, rel=1e-9)
@@ -65,9 +80,14 @@ def test_halves_make_the_whole_by_every_optimizer(build, transformer, batch_of, 
     model, whole = build(transformer()), batch_of(4, LENGTHS)
     rows = rows_of(whole)
     config = TrainConfig(**{**vars(CONFIG), "clip": 0.05, "optimizer": optimizer, "rate": 1e-3})
-    one, two = updated(model, [whole], config), updated(model, [collate(rows[:2]), collate(rows[2:])], config)
+    one, two = (
+        updated(model, [whole], config),
+        updated(model, [collate(rows[:2]), collate(rows[2:])], config),
+    )
     before = dict(model.named_parameters())
-    for (name, ours), theirs in zip(one.model.named_parameters(), two.model.parameters(), strict=True):
+    for (name, ours), theirs in zip(
+        one.model.named_parameters(), two.model.parameters(), strict=True
+    ):
         # The gradient of a key's bias is zero but for rounding, 1e-17; divided by Adam's 1e-9 it is a step of 1e-8 · rate.
         close(ours, theirs, name)
         assert not torch.equal(ours, before[name]), name

@@ -19,21 +19,58 @@ from regard.training.trainer import Trainer
 pytestmark = pytest.mark.once  # whole runs, trained with one seed, whatever --law-seed says
 
 SIZES = {
-    "transformer": {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.2},
+    "transformer": {
+        "width": 16,
+        "ffn": 24,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "dropout": 0.2,
+    },
     "rnn": {"kind": "rnn", "width": 16, "embedding": 16, "cell": "gru", "dropout": 0.2},
 }
-DATA = {"limit": 60, "dev": 12, "test": 4, "batch_sentences": 8, "options": {"length": 4, "symbols": 5}}
+DATA = {
+    "limit": 60,
+    "dev": 12,
+    "test": 4,
+    "batch_sentences": 8,
+    "options": {"length": 4, "symbols": 5},
+}
 STEPS = 24
-TRAIN = {"steps": STEPS, "epochs": 0, "warmup": 5, "save_every": 5, "evaluate_every": 6, "log_every": 4, "threads": 1}
-TRAIN |= {"average": 2, "keep": 2, "tensorboard": "off", "device": "cpu", "precision": "fp32", "smoothing": 0.1}
+TRAIN = {
+    "steps": STEPS,
+    "epochs": 0,
+    "warmup": 5,
+    "save_every": 5,
+    "evaluate_every": 6,
+    "log_every": 4,
+    "threads": 1,
+}
+TRAIN |= {
+    "average": 2,
+    "keep": 2,
+    "tensorboard": "off",
+    "device": "cpu",
+    "precision": "fp32",
+    "smoothing": 0.1,
+}
 CLOCK = {"seconds", "tokens_per_second", "examples_per_second"}
-CASES = {"transformer": ("transformer", {}), "rnn-accumulate": ("rnn", {"accumulate": 2, "optimizer": "sgd"})}
+CASES = {
+    "transformer": ("transformer", {}),
+    "rnn-accumulate": ("rnn", {"accumulate": 2, "optimizer": "sgd"}),
+}
 
 
 def train(out, case, **changes):
     model, more = CASES[case]
     return regard.train(
-        "copy", out=out, model=SIZES[model], data=DATA, train=TRAIN | more | changes, search={"width": 2}, reporter=Silent()
+        "copy",
+        out=out,
+        model=SIZES[model],
+        data=DATA,
+        train=TRAIN | more | changes,
+        search={"width": 2},
+        reporter=Silent(),
     )
 
 
@@ -64,9 +101,16 @@ def log(run):
 
 def digests(run):
     """Of everything that says what was learned."""
-    files = [p for p in run.path.glob("checkpoints/*/*") if p.name in ("model.safetensors", "optimizer.safetensors")]
+    files = [
+        p
+        for p in run.path.glob("checkpoints/*/*")
+        if p.name in ("model.safetensors", "optimizer.safetensors")
+    ]
     files += [run.path / name for name in ("best", "samples.txt", "config.toml")]
-    return {str(p.relative_to(run.path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(files)}
+    return {
+        str(p.relative_to(run.path)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(files)
+    }
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -82,7 +126,10 @@ def test_straight_twice(straight, tmp_path):
     assert digests(run) == digests(expected)
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(),
+    reason="signals come to the main thread",
+)
 @pytest.mark.parametrize("stops", [[1], [6], [10, 11], [13, 23]], ids=str)
 def test_stopped_and_resumed(straight, tmp_path, stop_after, stops):
     case, expected = straight
@@ -120,21 +167,34 @@ def test_resuming_what_patience_ended_changes_nothing(tmp_path):
 
 
 def steps_done(out):
-    return max((int(p.name.removeprefix("step-")) for p in out.glob("checkpoints/step-*")), default=0)
+    return max(
+        (int(p.name.removeprefix("step-")) for p in out.glob("checkpoints/step-*")), default=0
+    )
 
 
 def test_killed_at_random_moments(tmp_path):
     """SIGKILL, at any moment: while a checkpoint is written, while an old one is removed, between the log and the weights."""
-    settings = TRAIN | {"steps": 150, "save_every": 7, "evaluate_every": 20, "log_every": 2, "average": 3, "keep": 3}
+    settings = TRAIN | {
+        "steps": 150,
+        "save_every": 7,
+        "evaluate_every": 20,
+        "log_every": 2,
+        "average": 3,
+        "keep": 3,
+    }
     given = {"model": SIZES["transformer"], "data": DATA, "train": settings}
     whole = regard.train("copy", out=tmp_path / "whole", reporter=Silent(), **given)
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["regard.recipes.training", "torch._dynamo", "matplotlib.pyplot"])
+    processes.set_forkserver_preload(
+        ["regard.recipes.training", "torch._dynamo", "matplotlib.pyplot"]
+    )
     out, moments = tmp_path / "killed", random.Random(8)
     for _ in range(6):
         before, deadline = steps_done(out), time.monotonic() + 30
         kept = {} if out.exists() else given
-        process = processes.Process(target=regard.train, args=("copy",), kwargs={"out": out, "resume": True, **kept})
+        process = processes.Process(
+            target=regard.train, args=("copy",), kwargs={"out": out, "resume": True, **kept}
+        )
         process.start()
         wanted = before + moments.randrange(1, 14)
         while steps_done(out) < wanted and process.is_alive() and time.monotonic() < deadline:

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 import regard
-from regard.config import MODELS, SECTIONS, Config, build, merge, parse_overrides, read_toml, to_settings, to_toml
+from regard.config import (
+    MODELS,
+    SECTIONS,
+    Config,
+    build,
+    merge,
+    parse_overrides,
+    read_toml,
+    to_settings,
+    to_toml,
+)
 from regard.errors import UserError
 from regard.models import build_model
 from regard.nn import Attention
@@ -40,13 +50,19 @@ def values(hint, name):
 
 def section(cls):
     hints = typing.get_type_hints(cls)
-    free = {f.name: values(hints[f.name], f.name) for f in dataclasses.fields(cls) if f.name not in ("kind", "heads", "dropout")}
+    free = {
+        f.name: values(hints[f.name], f.name)
+        for f in dataclasses.fields(cls)
+        if f.name not in ("kind", "heads", "dropout")
+    }
     return st.fixed_dictionaries({}, optional=free)
 
 
 def configs():
     plain = {name: section(cls) for name, cls in SECTIONS.items() if name != "model"}
-    models = st.sampled_from(sorted(MODELS)).flatmap(lambda k: section(MODELS[k]).map(lambda values: {"kind": k, **values}))
+    models = st.sampled_from(sorted(MODELS)).flatmap(
+        lambda k: section(MODELS[k]).map(lambda values: {"kind": k, **values})
+    )
     return st.fixed_dictionaries({**plain, "model": models})
 
 
@@ -72,10 +88,21 @@ def test_defaults_round_trip(tmp_path, kind):
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.integers(1, 10**6), st.floats(0, 1e3), st.booleans(), st.tuples(st.floats(0, 1), st.floats(0, 1)), st.text())
+@given(
+    st.integers(1, 10**6),
+    st.floats(0, 1e3),
+    st.booleans(),
+    st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    st.text(),
+)
 def test_overrides_say_values_as_toml_does(whole, real, flag, several, text):
     text = text.replace("\r", "")
-    words = [f"train.steps={whole}", f"train.rate={real}", f"text.share={str(flag).lower()}", f"train.betas={list(several)}"]
+    words = [
+        f"train.steps={whole}",
+        f"train.rate={real}",
+        f"text.share={str(flag).lower()}",
+        f"train.betas={list(several)}",
+    ]
     built = build(parse_overrides([*words, f"data.path={text}"]))
     assert (built.train.steps, built.train.rate, built.text.share) == (whole, real, flag)
     assert (built.train.betas, built.data.path) == (several, text)
@@ -112,7 +139,14 @@ def test_undrawn_draws_nothing():
 
 
 MODELS_TO_MOVE = {
-    "transformer": {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "position": "relative"},
+    "transformer": {
+        "width": 16,
+        "ffn": 24,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "position": "relative",
+    },
     "rnn": {"kind": "rnn", "width": 16, "embedding": 16},
 }
 
@@ -120,17 +154,36 @@ MODELS_TO_MOVE = {
 def scores(run):
     """All that an evaluation says, but how long it took."""
     report = regard.evaluate(run).report.as_dict()
-    return {name: value for name, value in report.items() if name not in ("seconds", "tokens_per_second")}
+    return {
+        name: value
+        for name, value in report.items()
+        if name not in ("seconds", "tokens_per_second")
+    }
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", MODELS_TO_MOVE)
 def test_a_run_moves(tmp_path, monkeypatch, kind):
-    train = {"steps": 6, "epochs": 0, "threads": 1, "tensorboard": "off", "device": "cpu", "average": 2, "save_every": 2}
+    train = {
+        "steps": 6,
+        "epochs": 0,
+        "threads": 1,
+        "tensorboard": "off",
+        "device": "cpu",
+        "average": 2,
+        "save_every": 2,
+    }
     data = {"limit": 60, "dev": 8, "test": 8, "options": {"length": 4, "symbols": 5}}
     out = tmp_path / "here" / "run"
     threads = torch.get_num_threads()
-    regard.train("reverse", out=out, model=MODELS_TO_MOVE[kind], data=data, train=train, reporter=Reporter(quiet=True))
+    regard.train(
+        "reverse",
+        out=out,
+        model=MODELS_TO_MOVE[kind],
+        data=data,
+        train=train,
+        reporter=Reporter(quiet=True),
+    )
     texts = ["a b c", "e d", "", "zzz a"]
     before = regard.load(out)(texts, n_best=2)
     judged = scores(out)

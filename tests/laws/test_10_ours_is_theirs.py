@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.nn import POSITIONS, Attention, Mask, Recurrent, SelfAttention, attend, masked_softmax, sinusoids
+from regard.nn import (
+    POSITIONS,
+    Attention,
+    Mask,
+    Recurrent,
+    SelfAttention,
+    attend,
+    masked_softmax,
+    sinusoids,
+)
 from regard.nn.scores import SCORES
 
 few = settings(max_examples=8, deadline=None, derandomize=True)
@@ -108,7 +117,11 @@ def copy_block(ours, theirs, cross=False):
         norms += [(ours.cross_residual.norm, theirs.norm2), (ours.feed_residual.norm, theirs.norm3)]
     else:
         norms += [(ours.feed_residual.norm, theirs.norm2)]
-    for one, other in [*norms, (ours.feed.inner, theirs.linear1), (ours.feed.outer, theirs.linear2)]:
+    for one, other in [
+        *norms,
+        (ours.feed.inner, theirs.linear1),
+        (ours.feed.outer, theirs.linear2),
+    ]:
         other.load_state_dict(one.state_dict())
 
 
@@ -118,13 +131,20 @@ def copy_block(ours, theirs, cross=False):
 def test_transformer(build, transformer, close, placement, activation):
     """Encoder and decoder, as wholes, against nn.TransformerEncoderLayer and nn.TransformerDecoderLayer."""
     model = build(transformer(position="none", placement=placement, activation=activation))
-    kind = {"activation": activation, "norm_first": placement == "pre", "batch_first": True, "dropout": 0.0}
+    kind = {
+        "activation": activation,
+        "norm_first": placement == "pre",
+        "batch_first": True,
+        "dropout": 0.0,
+    }
     kind["dtype"] = torch.float64
     source, lengths = torch.randint(5, 30, (3, 6)), torch.tensor([6, 2, 4])
     hidden = torch.arange(6) >= lengths[:, None]
     x = model.encoder.embedding(source)
     for block in model.encoder.blocks:
-        layer = nn.TransformerEncoderLayer(16, 2, 24, **kind)  # in training mode: the plain path, without torch's fast one
+        layer = nn.TransformerEncoderLayer(
+            16, 2, 24, **kind
+        )  # in training mode: the plain path, without torch's fast one
         copy_block(block, layer)
         x = layer(x, src_key_padding_mask=hidden)
     states = model.encoder.norm(x)
@@ -225,7 +245,9 @@ def test_sinusoids_are_the_formula(width, places):
             # fp32: an exponent is rounded twice, so its power is known to eps · exponent; that, the power's own rounding and
             # the product's make the angle known to eps · (exponent + 2); and the wave is rounded once more.
             allowed = torch.finfo(torch.float32).eps * (angle * (exponent + 2) + 1)
-            assert found == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), rel=0, abs=allowed)
+            assert found == pytest.approx(
+                math.cos(angle) if i % 2 else math.sin(angle), rel=0, abs=allowed
+            )
 
 
 @few
@@ -237,7 +259,10 @@ def test_rotary_scores_know_distance_only(close, seed, distance, place):
     q, k = randn(1, 1, 1, 8), randn(1, 1, 1, 8)
 
     def score(at):
-        return (rotary.rotate(q, torch.tensor([[at]])) * rotary.rotate(k, torch.tensor([[at + distance]]))).sum()
+        return (
+            rotary.rotate(q, torch.tensor([[at]]))
+            * rotary.rotate(k, torch.tensor([[at + distance]]))
+        ).sum()
 
     close(score(place + 8), score(8))
     close(rotary.rotate(q, torch.tensor([[place]])).norm(), q.norm())
@@ -288,10 +313,17 @@ def test_relative_is_shaws_sum(close, shake, causal, score):
     def heads_of(y):
         return y.unflatten(-1, (heads, size)).transpose(1, 2)
 
-    q, (k, v) = heads_of(attention.query(x)), (heads_of(part) for part in attention.keyvalue(x).chunk(2, -1))
+    q, (k, v) = (
+        heads_of(attention.query(x)),
+        (heads_of(part) for part in attention.keyvalue(x).chunk(2, -1)),
+    )
     term = torch.einsum("bhtd,tsd->bhts", q, key_vectors)
     scale = 1.0 if score in ("dot", "multiplicative") else 1 / math.sqrt(size)
     scores = attention.score(q, attention.score.prepare(k)) + term * scale
-    weights = masked_softmax(scores, torch.ones(length, length, dtype=torch.bool).tril() if causal else None)
-    mixed = torch.einsum("bhts,bhsd->bhtd", weights, v) + torch.einsum("bhts,tsd->bhtd", weights, value_vectors)
+    weights = masked_softmax(
+        scores, torch.ones(length, length, dtype=torch.bool).tril() if causal else None
+    )
+    mixed = torch.einsum("bhts,bhsd->bhtd", weights, v) + torch.einsum(
+        "bhts,tsd->bhtd", weights, value_vectors
+    )
     close(found, attention.output(mixed.transpose(1, 2).flatten(2)))

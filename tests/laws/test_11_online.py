@@ -34,7 +34,10 @@ from regard.text.vocabulary import BOS, EOS
 few = settings(max_examples=3, deadline=None, derandomize=True)
 some = settings(max_examples=25, deadline=None, derandomize=True)
 KINDS = [
-    *({"position": name} for name in ("none", "sinusoidal", "learned", "relative", "rotary", "alibi")),
+    *(
+        {"position": name}
+        for name in ("none", "sinusoidal", "learned", "relative", "rotary", "alibi")
+    ),
     {"placement": "post"},
     {"position": "relative", "score": "additive", "norm": "rms"},
     {"tie": "none", "encoder_layers": 1, "decoder_layers": 3},
@@ -75,7 +78,9 @@ def test_online_is_offline_token_by_token(causal, batch_of, seed, wait):
     found = greedy(model.step, start(model, batch), batch=4, limit=limit)
     narrow = beam(model.step, start(model, batch), batch=4, limit=limit, width=1)
     waiting(causal, 2)  # whatever the decoder was trained for
-    for row, length, one, [other] in zip(batch.source, batch.source_lengths, found, narrow, strict=True):
+    for row, length, one, [other] in zip(
+        batch.source, batch.source_lengths, found, narrow, strict=True
+    ):
         written = online(model, row[: length - 1].tolist(), wait)
         assert written == one.tokens + [EOS] * one.finished
         assert one.tokens == other.tokens
@@ -89,7 +94,9 @@ def test_what_comes_later_does_not_matter(causal, batch_of, seed, wait, t):
     one, two = batch_of(seed, [(9, 8)]), batch_of(seed + 1, [(9, 8)])
     model, allowed = waiting(causal, wait), wait + t
     other = torch.cat((one.source[:, :allowed], two.source[:, allowed:]), 1)
-    before, after = (model(source, one.source_lengths, one.target_in) for source in (one.source, other))
+    before, after = (
+        model(source, one.source_lengths, one.target_in) for source in (one.source, other)
+    )
     assert torch.equal(before[:, : t + 1], after[:, : t + 1])
     written, same = (Sentence(model, Rules(), wait) for _ in range(2))
     for token, changed in zip(one.source[0, :-1].tolist(), other[0, :-1].tolist(), strict=True):
@@ -113,7 +120,9 @@ def test_a_causal_encoder_reads_in_pieces(causal, batch_of, close, seed, cuts):
 def test_nothing_is_computed_twice(build, transformer):
     model, seen = build(transformer(causal=True, tie="none")), {}
     for name, side in (("source", model.encoder), ("target", model.decoder)):
-        side.embedding.register_forward_hook(lambda _, tokens, __, n=name: seen.setdefault(n, []).extend(tokens[0].tolist()))
+        side.embedding.register_forward_hook(
+            lambda _, tokens, __, n=name: seen.setdefault(n, []).extend(tokens[0].tolist())
+        )
     written = online(model, [7, 8, 9, 10, 11], 2)
     assert seen["target"] == [BOS, *written[:-1]]
     assert seen["source"] == [7, 8, 9, 10, 11, EOS][: len(seen["source"])]
@@ -129,8 +138,31 @@ def test_who_looks_ahead_is_refused(model):
 
 # ---- text ----
 
-TEXT = ["le chat  noir dort.", "Ça va, n'est-ce pas ?", "e\u0301te\u0301 12 345", "a b c d e f g"] * 5
-PIECES = st.lists(st.sampled_from(["le", " chat", "  noir", "\t", "'s", "é", "e", "\u0301", "12", ".", " ", "日本 ", "\u00a0x"]))
+TEXT = [
+    "le chat  noir dort.",
+    "Ça va, n'est-ce pas ?",
+    "e\u0301te\u0301 12 345",
+    "a b c d e f g",
+] * 5
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            "le",
+            " chat",
+            "  noir",
+            "\t",
+            "'s",
+            "é",
+            "e",
+            "\u0301",
+            "12",
+            ".",
+            " ",
+            "日本 ",
+            "\u00a0x",
+        ]
+    )
+)
 
 
 @cache
@@ -146,12 +178,18 @@ def test_text_comes_as_it_would_at_once(seed_of, kind, pieces, wait, seed):
     tokens = tokenizer(kind)
     torch.manual_seed(seed_of(seed))
     sizes = {"width": 8, "ffn": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    model = build_model(TransformerConfig(**sizes, causal=True, wait=2), tokens.size, tokens.size).double()
+    model = build_model(
+        TransformerConfig(**sizes, causal=True, wait=2), tokens.size, tokens.size
+    ).double()
     with torch.no_grad():
         model.decoder.out.weight.mul_(3)
-    translator = Translator(waiting(model, wait), tokens, tokens, SearchConfig(width=1, limit_ratio=1.5, limit_extra=3))
+    translator = Translator(
+        waiting(model, wait), tokens, tokens, SearchConfig(width=1, limit_ratio=1.5, limit_extra=3)
+    )
     text = "".join(pieces)
-    with pytest.MonkeyPatch.context() as patch:  # what has been said cannot be said again without its loops
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # what has been said cannot be said again without its loops
         patch.setattr("regard.inference.translator.free", lambda *_: {})
         expected = translator(text).text
     assert tokens.encode(text) == [id for ids in map(tokens.encode, cut(text)) for id in ids]
@@ -171,7 +209,9 @@ def cut(text):
 @pytest.mark.parametrize("wait", [0, 0.5, -1])
 def test_a_wait_of_nothing_is_refused(wait, build, transformer):
     with pytest.raises(UserError, match="at least 1"):
-        Translator(build(transformer(causal=True)), None, type("Some", (), {"size": 30})).online(wait)
+        Translator(build(transformer(causal=True)), None, type("Some", (), {"size": 30})).online(
+            wait
+        )
 
 
 # ---- the command line ----
@@ -184,19 +224,35 @@ def run(tiny, tmp_path_factory):
     pairs = [(" ".join(row), " ".join(row).upper()) for row in rows]
     train = tiny["train"] | {"steps": 150, "rate": 0.01, "evaluate_every": 150, "save_every": 150}
     train |= {"threads": 1}
-    out, model = tmp_path_factory.mktemp("online") / "capitals", tiny["model"] | {"causal": True, "wait": 1}
+    out, model = (
+        tmp_path_factory.mktemp("online") / "capitals",
+        tiny["model"] | {"causal": True, "wait": 1},
+    )
     data = {"batch_sentences": 20, "dev": 4, "test": 4}
     text = {"tokenizer": "words"}
-    return regard.train(pairs, out=out, reporter=Reporter(quiet=True), model=model, train=train, data=data, text=text)
+    return regard.train(
+        pairs,
+        out=out,
+        reporter=Reporter(quiet=True),
+        model=model,
+        train=train,
+        data=data,
+        text=text,
+    )
 
 
 @pytest.mark.once
 def test_the_answer_comes_before_the_end_of_the_line(run):
-    live, words = regard.load(run).online(1), [sys.executable, "-m", "regard", "translate", str(run.path), "--wait", "1"]
+    live, words = (
+        regard.load(run).online(1),
+        [sys.executable, "-m", "regard", "translate", str(run.path), "--wait", "1"],
+    )
     first, second, rest = live.read("a b"), live.read(" a"), live.read(" b") + live.end() + "\n"
     asked = [("a b", first), (" a", second), (" b\n", rest), ("\nb", "\n"), (" ", live.read("b "))]
     assert all(answer for _, answer in asked), "a model that says nothing proves nothing"
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
         for piece, answer in asked:
             process.stdin.write(piece.encode())
             heard = b""
@@ -230,7 +286,12 @@ def test_evaluate_waiting(run, command, tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert [row["wait"] for row in rows] == ["1", "3", "inf"]
-    assert rows[0]["average_lagging"] <= rows[1]["average_lagging"] <= rows[2]["average_lagging"] == (4 + 2) / 2
+    assert (
+        rows[0]["average_lagging"]
+        <= rows[1]["average_lagging"]
+        <= rows[2]["average_lagging"]
+        == (4 + 2) / 2
+    )
     assert all(row["laal"] >= row["average_lagging"] for row in rows)
     assert "LAAL" in command("evaluate", run.path, tmp_path / "pairs.tsv", "--wait", "2").stdout
 

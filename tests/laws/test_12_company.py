@@ -22,11 +22,28 @@ from regard.search import Beam, Job, Rules, decode
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import EOS
 
-TATOEBA = Path(os.environ.get("REGARD_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tatoeba-fra-eng"
+TATOEBA = (
+    Path(os.environ.get("REGARD_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    / "tatoeba-fra-eng"
+)
 
 KINDS = {
-    "transformer": {"width": 32, "ffn": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0},
-    "relative": {"width": 32, "ffn": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "position": "relative"},
+    "transformer": {
+        "width": 32,
+        "ffn": 64,
+        "heads": 4,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "dropout": 0.0,
+    },
+    "relative": {
+        "width": 32,
+        "ffn": 64,
+        "heads": 4,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "position": "relative",
+    },
     "rnn": {"kind": "rnn", "width": 32, "embedding": 32, "dropout": 0.0},
 }
 WORDS = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "ai", "ou", "on")]
@@ -54,7 +71,9 @@ def translator(request, seed_of, shake):
     """It has learned nothing, and has opinions: what it says follows from all that it reads."""
     tokens = train_tokenizer("words", [" ".join(WORDS)], size=200)
     torch.manual_seed(seed_of(0))
-    model = shake(build_model(build({"model": KINDS[request.param]}).model, tokens.size, tokens.size)).double()
+    model = shake(
+        build_model(build({"model": KINDS[request.param]}).model, tokens.size, tokens.size)
+    ).double()
     with torch.no_grad():
         model.decoder.out.weight.mul_(2)
     return Translator(model, tokens, tokens, SEARCH)
@@ -69,7 +88,14 @@ def pairs(name: str, count: int) -> list[tuple[str, str]]:
 @pytest.fixture(scope="module", params=["transformer", "rnn"])
 def trained(request, tmp_path_factory):
     """Trained for a moment on real sentences: enough to have opinions, and so little that it is often in doubt."""
-    settings = {"steps": 250, "rate": 3e-3, "warmup": 50, "evaluate_every": 250, "save_every": 250, "threads": 1}
+    settings = {
+        "steps": 250,
+        "rate": 3e-3,
+        "warmup": 50,
+        "evaluate_every": 250,
+        "save_every": 250,
+        "threads": 1,
+    }
     run = regard.train(
         pairs("train", 4000), out=tmp_path_factory.mktemp("law") / request.param, model=KINDS[request.param], train=settings,
         text={"size": 1500}, data={"batch_tokens": 1500},
@@ -88,7 +114,10 @@ def one_text_one_translation(translator, texts, width):
     mixed = random.Random(1).sample(texts, len(texts))
     assert answers(translator, mixed, batch_tokens=300) == expected
     long = " ".join(mixed[:8])  # all others are padded to it
-    assert {**answers(translator, [long, *mixed], batch_tokens=10**6, split=False), long: ""} == {**expected, long: ""}
+    assert {**answers(translator, [long, *mixed], batch_tokens=10**6, split=False), long: ""} == {
+        **expected,
+        long: "",
+    }
     for text in mixed[: len(texts) // 4]:
         assert answers(translator, [text]) == {text: expected[text]}
 
@@ -99,7 +128,9 @@ def test_one_text_one_translation(translator, texts, width):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not TATOEBA.is_dir(), reason=f"needs the Tatoeba corpus in {TATOEBA} (REGARD_DATA)")
+@pytest.mark.skipif(
+    not TATOEBA.is_dir(), reason=f"needs the Tatoeba corpus in {TATOEBA} (REGARD_DATA)"
+)
 @pytest.mark.parametrize("width", [1, 5])
 def test_one_text_one_translation_of_real_sentences(trained, width):
     one_text_one_translation(trained, sorted({source for source, _ in pairs("test", 1000)}), width)
@@ -107,16 +138,24 @@ def test_one_text_one_translation_of_real_sentences(trained, width):
 
 def test_a_sample_depends_on_its_seed_and_text_alone(translator, texts):
     wish = Sampling(seed=9, top_p=0.9)
-    first = {r.source: [r.text, *(a.text for a in r.alternatives)] for r in translator.translate(texts, sampling=wish, n_best=3)}
+    first = {
+        r.source: [r.text, *(a.text for a in r.alternatives)]
+        for r in translator.translate(texts, sampling=wish, n_best=3)
+    }
     for text in texts[::4]:
         alone = translator(text, sampling=wish, n_best=3)
         assert [alone.text, *(a.text for a in alone.alternatives)] == first[text]
-    other = {r.source: r.text for r in translator.translate(texts, sampling=Sampling(seed=10, top_p=0.9))}
+    other = {
+        r.source: r.text for r in translator.translate(texts, sampling=Sampling(seed=10, top_p=0.9))
+    }
     assert any(other[text] != first[text][0] for text in texts)
 
 
 def bytes_of(tensors) -> int:
-    return sum(x.nbytes() for x in {x.untyped_storage().data_ptr(): x.untyped_storage() for x in tensors}.values())
+    return sum(
+        x.nbytes()
+        for x in {x.untyped_storage().data_ptr(): x.untyped_storage() for x in tensors}.values()
+    )
 
 
 def test_a_beam_needs_no_more_memory_than_its_own_pasts(translator, texts):

@@ -10,7 +10,14 @@ import torch
 
 from regard.errors import UserError
 from regard.inference.translator import Translator
-from regard.inspection.evidence import gradient_times_input, heads, heads_of, logit_lens, occlusion, without
+from regard.inspection.evidence import (
+    gradient_times_input,
+    heads,
+    heads_of,
+    logit_lens,
+    occlusion,
+    without,
+)
 from regard.models.ensemble import ensemble
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
@@ -19,7 +26,9 @@ from regard.records.result import Result
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
 
-TOKENS = train_tokenizer("characters", ["abcdefghijklmn"], size=100)  # 30 with those reserved, as the models here have
+TOKENS = train_tokenizer(
+    "characters", ["abcdefghijklmn"], size=100
+)  # 30 with those reserved, as the models here have
 TEXT, IDS, SPARE = "bangle", [17, 20, 16, 25], 4
 SOURCE, TARGET = [*TOKENS.encode(TEXT), EOS], [*IDS, EOS]
 RESULT = Result(TEXT, "", [], 0.0, [], ids=IDS)
@@ -43,7 +52,9 @@ def translator(model):
 
 def logits(model, source=SOURCE):
     with torch.no_grad():
-        return model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *IDS]]))[0]
+        return model(
+            torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *IDS]])
+        )[0]
 
 
 def logprobs(model, source=SOURCE):
@@ -53,7 +64,9 @@ def logprobs(model, source=SOURCE):
 def replaced(model, place, vector):
     """Log-probabilities where the encoder reads this vector: by a spare row of a table of its own, without any hook."""
     changed = copy.deepcopy(model)
-    changed.encoder.embedding = copy.deepcopy(model.encoder.embedding)  # the decoder keeps the shared one
+    changed.encoder.embedding = copy.deepcopy(
+        model.encoder.embedding
+    )  # the decoder keeps the shared one
     with torch.no_grad():
         changed.encoder.embedding.weight[SPARE] = vector
     return logprobs(changed, [*SOURCE[:place], SPARE, *SOURCE[place + 1 :]])
@@ -62,13 +75,17 @@ def replaced(model, place, vector):
 def silent(model, gone):
     """The model with zeros in the weights by which some heads speak, or for what an RNN finds."""
     changed = copy.deepcopy(model)
-    attentions = {name: module for name, module in changed.named_modules() if isinstance(module, Attention)}
+    attentions = {
+        name: module for name, module in changed.named_modules() if isinstance(module, Attention)
+    }
     for one in gone:
         if not is_transformer(model):
             changed.decoder.attention.forward = lambda query, *given: torch.zeros_like(query)
             continue
         part = {"cross": "decoder"}.get(one.block, one.block)
-        its = attentions[f"{part}.blocks.{one.layer}.{'cross' if one.block == 'cross' else 'attention'}"]
+        its = attentions[
+            f"{part}.blocks.{one.layer}.{'cross' if one.block == 'cross' else 'attention'}"
+        ]
         width = its.output.weight.shape[1] // its.heads
         its.output.weight.data[:, one.head * width : (one.head + 1) * width] = 0
     return changed
@@ -80,7 +97,11 @@ def some(heads):
 
 
 def hooks(model):
-    return [h for m in model.modules() for h in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())]
+    return [
+        h
+        for m in model.modules()
+        for h in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())
+    ]
 
 
 def is_transformer(model):
@@ -88,7 +109,10 @@ def is_transformer(model):
 
 
 def test_occlusion_is_what_is_lost_by_reading_the_mean_vector(model):
-    found, mean = occlusion(translator(model), RESULT), model.encoder.embedding.weight[FIRST:].mean(0)
+    found, mean = (
+        occlusion(translator(model), RESULT),
+        model.encoder.embedding.weight[FIRST:].mean(0),
+    )
     assert found.shape == SHAPE
     for place in range(len(SOURCE)):
         expected = logprobs(model) - replaced(model, place, mean)
@@ -97,7 +121,10 @@ def test_occlusion_is_what_is_lost_by_reading_the_mean_vector(model):
 
 
 def test_occlusion_in_one_batch_is_that_one_by_one(model):
-    found = [occlusion(translator(model), RESULT, budget=budget) for budget in (1, 4 * 30 * len(TARGET), 1 << 24)]
+    found = [
+        occlusion(translator(model), RESULT, budget=budget)
+        for budget in (1, 4 * 30 * len(TARGET), 1 << 24)
+    ]
     same(found[0], found[1])
     same(found[0], found[2])
 
@@ -114,7 +141,9 @@ def test_gradient_times_input_is_the_slope_along_the_vector(model):
     def excess(place, step):
         """By how much the slope is further from the step's than that may be."""
         vector = model.encoder.embedding.weight[SOURCE[place]].detach()
-        once, twice = ((replaced(model, place, (1 + s) * vector) - here).numpy() / s for s in (step, 2 * step))
+        once, twice = (
+            (replaced(model, place, (1 + s) * vector) - here).numpy() / s for s in (step, 2 * step)
+        )
         return np.abs(found[:, place] - once) - 2 * np.abs(twice - once) - rounding
 
     for place in (0, 2, len(SOURCE) - 1):
@@ -139,8 +168,13 @@ def test_every_head_is_weighed(model):
         for text, ids in ((TEXT, IDS), ("lamb", TOKENS.encode("kid"))):
             source, target = torch.tensor([[*TOKENS.encode(text), EOS]]), [*ids, EOS]
             with torch.no_grad():
-                both = [m(source, torch.tensor([source.shape[1]]), torch.tensor([[BOS, *ids]]))[0] for m in (model, changed)]
-            whole, without_it = (x.log_softmax(-1)[range(len(target)), target].sum().item() for x in both)
+                both = [
+                    m(source, torch.tensor([source.shape[1]]), torch.tensor([[BOS, *ids]]))[0]
+                    for m in (model, changed)
+                ]
+            whole, without_it = (
+                x.log_softmax(-1)[range(len(target)), target].sum().item() for x in both
+            )
             lost, tokens = lost + whole - without_it, tokens + len(target)
         assert one.lost == pytest.approx(lost / tokens, rel=1e-9, abs=1e-9)
     assert not found or max(abs(one.lost) for one in found) > 1e-6
@@ -161,7 +195,10 @@ def test_without_its_heads_an_attention_is_its_bias(model):
     attentions = [m for m in model.modules() if isinstance(m, Attention)]
     outputs = [m.output if m.projections else m for m in attentions]
     with without(model, every):
-        kept = [m.register_forward_hook(lambda module, given, out: said.append((module, out))) for m in outputs]
+        kept = [
+            m.register_forward_hook(lambda module, given, out: said.append((module, out)))
+            for m in outputs
+        ]
         logits(model)
     for handle in kept:
         handle.remove()
@@ -191,7 +228,9 @@ def everything(model):
 
 def evidence(model):
     """What is continuous in the weights, so that rounding can only move it by a little. (A slope jumps where a ReLU bends.)"""
-    return torch.cat((logits(model).flatten(), torch.from_numpy(occlusion(translator(model), RESULT)).flatten()))
+    return torch.cat(
+        (logits(model).flatten(), torch.from_numpy(occlusion(translator(model), RESULT)).flatten())
+    )
 
 
 def test_the_model_stays_as_it_was(model):
@@ -209,7 +248,12 @@ def test_also_when_something_breaks(model, part, monkeypatch):
         raise RuntimeError("broken")
 
     monkeypatch.setattr(getattr(model, part), "forward" if part == "encoder" else "hidden", broken)
-    calls = [occlusion, gradient_times_input, lambda ours, one: heads(ours, [one]), *[logit_lens] * is_transformer(model)]
+    calls = [
+        occlusion,
+        gradient_times_input,
+        lambda ours, one: heads(ours, [one]),
+        *[logit_lens] * is_transformer(model),
+    ]
     for call in calls:
         with pytest.raises(RuntimeError, match="broken"):
             call(translator(model), RESULT)
@@ -233,7 +277,9 @@ def test_weights_laid_out_for_a_cpu_give_the_same(model, rounding):
     read_only(fast)
     with torch.inference_mode():
         logits(fast)  # whatever it keeps for later calls is there now
-    assert np.isfinite(gradient_times_input(translator(fast), RESULT)).all()  # also where weights cannot learn
+    assert np.isfinite(
+        gradient_times_input(translator(fast), RESULT)
+    ).all()  # also where weights cannot learn
     allowed = rounding(model, evidence, terms=LONGEST_SUM, draws=3)
     away = (evidence(model) - evidence(fast).double()).abs().max()
     assert away <= allowed
@@ -241,7 +287,10 @@ def test_weights_laid_out_for_a_cpu_give_the_same(model, rounding):
 
 def test_several_models_and_split_texts_are_refused(build, transformer):
     model = build(transformer())
-    pair, split = translator(ensemble([model, model])), Result(TEXT, "", [], 0.0, [], ids=IDS, parts=[RESULT, RESULT])
+    pair, split = (
+        translator(ensemble([model, model])),
+        Result(TEXT, "", [], 0.0, [], ids=IDS, parts=[RESULT, RESULT]),
+    )
     for call in (occlusion, gradient_times_input, logit_lens, lambda ours, one: heads(ours, [one])):
         with pytest.raises(UserError, match="load one of them alone"):
             call(pair, RESULT)

@@ -34,8 +34,12 @@ def loss_and_gradients(model, batch):
     model = copy.deepcopy(model)
     sums = model.loss(batch, smoothing=0.1)
     sums.loss.backward()
-    bends = any(isinstance(part, FeedForward) and part.activation is F.relu for part in model.modules())
-    gradients = [] if bends else [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+    bends = any(
+        isinstance(part, FeedForward) and part.activation is F.relu for part in model.modules()
+    )
+    gradients = (
+        [] if bends else [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+    )
     return torch.cat((sums.loss.detach()[None], *gradients))
 
 

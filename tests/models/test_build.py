@@ -12,7 +12,11 @@ from regard.nn import Position, Score
 
 SMALL = {"width": 8, "ffn": 12, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 RNN = {"kind": "rnn", "width": 8, "embedding": 8}
-SOURCE, LENGTHS, TARGET = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0]]), torch.tensor([4, 2]), torch.tensor([[1, 5], [1, 6]])
+SOURCE, LENGTHS, TARGET = (
+    torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0]]),
+    torch.tensor([4, 2]),
+    torch.tensor([[1, 5], [1, 6]]),
+)
 
 
 class MyScore(Score):
@@ -29,7 +33,9 @@ class MyPosition(Position):
         return torch.cat((x[..., :1] + positions[..., None], x[..., 1:]), dim=-1)
 
 
-@pytest.mark.parametrize("model", [SMALL, RNN, RNN | {"attention": "before"}], ids=["transformer", "rnn", "rnn-before"])
+@pytest.mark.parametrize(
+    "model", [SMALL, RNN, RNN | {"attention": "before"}], ids=["transformer", "rnn", "rnn-before"]
+)
 def test_a_score_of_ones_own(model):
     config = build({"model": model | {"score": "custom:MyScore"}}).model
     made = build_model(config, 20, 20, parts={"score": MyScore})
@@ -54,7 +60,11 @@ def test_ties(model):
     tables = {}
     for tie in ("none", "target", "all"):
         made = build_model(build({"model": model | {"tie": tie}}).model, 20, 20)
-        source, target, out = made.encoder.embedding.weight, made.decoder.embedding.weight, made.decoder.out.weight
+        source, target, out = (
+            made.encoder.embedding.weight,
+            made.decoder.embedding.weight,
+            made.decoder.out.weight,
+        )
         tables[tie] = sum(p.shape == (20, 8) for p in made.parameters())
         assert (target is out) == (tie != "none")
         assert (source is target) == (tie == "all")
@@ -64,7 +74,11 @@ def test_ties(model):
 @pytest.mark.parametrize("kind", [TransformerConfig, RNNConfig])
 def test_one_table_needs_one_vocabulary(kind):
     with pytest.raises(UserError, match=r"model\.tie"):
-        build_model(kind(width=8, tie="all", **({"embedding": 8} if kind is RNNConfig else {"heads": 2})), 20, 21)
+        build_model(
+            kind(width=8, tie="all", **({"embedding": 8} if kind is RNNConfig else {"heads": 2})),
+            20,
+            21,
+        )
 
 
 @pytest.mark.parametrize("model", [SMALL, RNN], ids=["transformer", "rnn"])
@@ -86,7 +100,9 @@ def test_positions_past_the_learned_table_are_told():
         made.step(torch.tensor([5, 6]), state)
 
 
-@pytest.mark.parametrize("model", [SMALL, RNN, RNN | {"attention": "before"}], ids=["transformer", "rnn", "rnn-before"])
+@pytest.mark.parametrize(
+    "model", [SMALL, RNN, RNN | {"attention": "before"}], ids=["transformer", "rnn", "rnn-before"]
+)
 @torch.no_grad()
 def test_a_source_mask_of_ones_own(model):
     """`extra` hides words of the source from every look: what they are does not matter to attention."""
@@ -122,7 +138,9 @@ def test_a_mask_of_ones_own_hides_a_source_token():
 
 
 def test_dropout_of_the_embeddings_alone():
-    c = TransformerConfig(width=16, ffn=16, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)
+    c = TransformerConfig(
+        width=16, ffn=16, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
+    )
     source, lengths = torch.full((1, 50), 17), torch.tensor([50])
 
     def spread(**changes):
@@ -134,5 +152,7 @@ def test_dropout_of_the_embeddings_alone():
     assert spread() == pytest.approx(0, abs=1e-9)  # one token, no position: all places alike
     assert spread(embedding_dropout=0.3) > 0.1
     assert spread(dropout=0.3, embedding_dropout=0.0) > 0.1
-    assert build_model(replace(c, dropout=0.3, embedding_dropout=0.0), 30, 30).encoder.dropout == 0.0
+    assert (
+        build_model(replace(c, dropout=0.3, embedding_dropout=0.0), 30, 30).encoder.dropout == 0.0
+    )
     assert build_model(replace(c, dropout=0.3), 30, 30).decoder.dropout == 0.3

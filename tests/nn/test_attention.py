@@ -36,7 +36,9 @@ def test_every_width_may_differ(score):
 def test_raw_attention_compares_different_widths(score):
     """The textbook's form: no projections; the values come out as they went in."""
     attention = Attention(6, key_width=5, score=score, projections=False, score_width=4).double()
-    query, keys, values = (torch.randn(2, *size, dtype=torch.float64) for size in ((3, 6), (4, 5), (4, 9)))
+    query, keys, values = (
+        torch.randn(2, *size, dtype=torch.float64) for size in ((3, 6), (4, 5), (4, 9))
+    )
     found = attention(query, attention.project(keys, values), Mask())
     assert found.shape == (2, 3, 9)
     low, high = values.min(1, keepdim=True).values, values.max(1, keepdim=True).values
@@ -60,13 +62,28 @@ def test_heads_must_divide(wrong):
     ("make", "message"),
     [
         (lambda: Attention(8, score="aditive"), "no score 'aditive'; did you mean additive?"),
-        (lambda: SelfAttention(8, score="scaleddot"), "no score 'scaleddot'; did you mean scaled_dot?"),
+        (
+            lambda: SelfAttention(8, score="scaleddot"),
+            "no score 'scaleddot'; did you mean scaled_dot?",
+        ),
         (lambda: Attention(8, position="rotery"), "no position 'rotery'; did you mean rotary?"),
         (lambda: Recurrent("ltsm", 4, 4), "no cell 'ltsm'; did you mean lstm?"),
-        (lambda: FeedForward(4, 8, activation="swigul"), "no activation 'swigul'; did you mean swiglu?"),
-        (lambda: FeedForward(4, 8, activation="xyz"), "no activation 'xyz' (there are: relu, gelu, geglu, swiglu)"),
-        (lambda: Residual(4, norm="layr", placement="pre", dropout=0.0), "no norm 'layr'; did you mean layer?"),
-        (lambda: Residual(4, norm="rms", placement="prae", dropout=0.0), "no placement 'prae'; did you mean pre?"),
+        (
+            lambda: FeedForward(4, 8, activation="swigul"),
+            "no activation 'swigul'; did you mean swiglu?",
+        ),
+        (
+            lambda: FeedForward(4, 8, activation="xyz"),
+            "no activation 'xyz' (there are: relu, gelu, geglu, swiglu)",
+        ),
+        (
+            lambda: Residual(4, norm="layr", placement="pre", dropout=0.0),
+            "no norm 'layr'; did you mean layer?",
+        ),
+        (
+            lambda: Residual(4, norm="rms", placement="prae", dropout=0.0),
+            "no placement 'prae'; did you mean pre?",
+        ),
     ],
 )
 def test_a_misspelt_part_names_the_nearest(make, message):
@@ -88,7 +105,9 @@ def test_a_position_by_name(kind, name):
     by_object.load_state_dict(attention.state_dict())
     x = torch.randn(2, 5, 6)
     mask = Mask(causal=True)
-    assert torch.equal(attention.look(*attention.read(x), mask), by_object.look(*by_object.read(x), mask))
+    assert torch.equal(
+        attention.look(*attention.read(x), mask), by_object.look(*by_object.read(x), mask)
+    )
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "learned"])
@@ -108,7 +127,9 @@ def test_self_attention_is_attention(score, position):
     two = SelfAttention(6, inner=8, output=5, heads=2, score=score, position=position).double()
     weights = one.state_dict()
     for name in ("weight", "bias"):
-        weights[f"qkv.{name}"] = torch.cat((weights.pop(f"query.{name}"), weights.pop(f"keyvalue.{name}")))
+        weights[f"qkv.{name}"] = torch.cat(
+            (weights.pop(f"query.{name}"), weights.pop(f"keyvalue.{name}"))
+        )
     two.load_state_dict(weights)
 
     x, other = torch.randn(2, 2, 4, 6, dtype=torch.float64)
@@ -135,9 +156,19 @@ def test_self_attention_is_attention(score, position):
 
 def test_self_attention_starts_as_it_always_did():
     """Names and shapes that saved runs hold."""
-    shapes = {name: tuple(value.shape) for name, value in SelfAttention(6, heads=2).state_dict().items()}
-    assert shapes == {"qkv.weight": (18, 6), "qkv.bias": (18,), "output.weight": (6, 6), "output.bias": (6,)}
-    shapes = {name: tuple(value.shape) for name, value in Attention(6, heads=2, bias=False).state_dict().items()}
+    shapes = {
+        name: tuple(value.shape) for name, value in SelfAttention(6, heads=2).state_dict().items()
+    }
+    assert shapes == {
+        "qkv.weight": (18, 6),
+        "qkv.bias": (18,),
+        "output.weight": (6, 6),
+        "output.bias": (6,),
+    }
+    shapes = {
+        name: tuple(value.shape)
+        for name, value in Attention(6, heads=2, bias=False).state_dict().items()
+    }
     assert shapes == {"query.weight": (6, 6), "keyvalue.weight": (12, 6), "output.weight": (6, 6)}
 
 
@@ -195,7 +226,9 @@ def test_embedding_has_the_variance_that_scaling_asks_for():
     torch.manual_seed(0)
     embedding = Embedding(500, 64)
     # of 32,000 numbers the deviation is known to 1/√64,000; ten times that would be a mistake
-    assert float(embedding(torch.arange(500)).detach().std()) == pytest.approx(1.0, abs=10 / math.sqrt(64_000))
+    assert float(embedding(torch.arange(500)).detach().std()) == pytest.approx(
+        1.0, abs=10 / math.sqrt(64_000)
+    )
     plain = Embedding(500, 64, scaled=False)
     assert torch.equal(plain(torch.tensor([3])), plain.weight[3:4])
 
@@ -204,12 +237,19 @@ def test_rms_norm_is_the_formula():
     norm, x = RMSNorm(6).double(), torch.randn(3, 6, dtype=torch.float64)
     with torch.no_grad():
         norm.weight.normal_()
-    torch.testing.assert_close(norm(x), x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight)
+    torch.testing.assert_close(
+        norm(x), x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
+    )
 
 
-@pytest.mark.parametrize(("activation", "f"), [("geglu", torch.nn.functional.gelu), ("swiglu", torch.nn.functional.silu)])
+@pytest.mark.parametrize(
+    ("activation", "f"), [("geglu", torch.nn.functional.gelu), ("swiglu", torch.nn.functional.silu)]
+)
 def test_gated_feed_forward_is_the_formula(activation, f):
-    feed, x = FeedForward(4, 6, activation=activation).double(), torch.randn(3, 4, dtype=torch.float64)
+    feed, x = (
+        FeedForward(4, 6, activation=activation).double(),
+        torch.randn(3, 4, dtype=torch.float64),
+    )
     one, other = feed.inner(x).chunk(2, -1)
     torch.testing.assert_close(feed(x), feed.outer(f(one) * other))
 

@@ -61,7 +61,9 @@ def test_what_is_not_here_is_told(machine, name, gpus, message):
 
 def test_the_message_names_what_was_set(machine):
     machine(0)
-    with pytest.raises(UserError, match=r"^--device=cuda, but torch sees no GPU here; use --device=cpu$"):
+    with pytest.raises(
+        UserError, match=r"^--device=cuda, but torch sees no GPU here; use --device=cpu$"
+    ):
         pick_device("cuda", "--device")
 
 
@@ -82,5 +84,7 @@ def test_a_seed_of_a_named_gpu():
 
 
 def test_sums_are_wide_where_the_device_can():
-    assert float_for_sums(torch.device("cuda")) == float_for_sums(torch.device("cpu")) == torch.float64
+    assert (
+        float_for_sums(torch.device("cuda")) == float_for_sums(torch.device("cpu")) == torch.float64
+    )
     assert float_for_sums(torch.device("mps")) == torch.float32

@@ -40,10 +40,15 @@ def heads(batch, queries, keys, width, dtype, *, strided):
     """Queries (B, H, T, D), keys and values (B, H, S, D), as models make them (strided) or in one piece."""
     count = 3
     if not strided:
-        return [torch.randn(batch, count, n, width, device="cuda").to(dtype) for n in (queries, keys, keys)]
+        return [
+            torch.randn(batch, count, n, width, device="cuda").to(dtype)
+            for n in (queries, keys, keys)
+        ]
 
     q = torch.randn(batch, queries, count, width, device="cuda").to(dtype).transpose(1, 2)
-    room = torch.randn(2, batch, count, keys + 7, width, device="cuda").to(dtype)  # reserved room, partly filled
+    room = torch.randn(2, batch, count, keys + 7, width, device="cuda").to(
+        dtype
+    )  # reserved room, partly filled
     return [q, room[0, :, :, :keys], room[1, :, :, :keys]]
 
 
@@ -65,13 +70,19 @@ def test_look_is_attend(gpu):
                     output = gpu.look(q, k, v, bias, score.scale)
                     expected, _ = attend(q.double(), k.double(), v.double(), allowed, score)
 
-                    case = f"{dtype}, width {width}, {queries} queries, {keys} keys, strided {strided}"
+                    case = (
+                        f"{dtype}, width {width}, {queries} queries, {keys} keys, strided {strided}"
+                    )
                     assert output.shape == q.shape
                     assert output.dtype == dtype
                     assert (output[2] == 0).all(), case
                     assert (output[1, :, 0] == 0).all(), case
                     torch.testing.assert_close(
-                        output.double(), expected, atol=bound(q, k, v, score.scale), rtol=0, msg=lambda m, c=case: f"{c}: {m}"
+                        output.double(),
+                        expected,
+                        atol=bound(q, k, v, score.scale),
+                        rtol=0,
+                        msg=lambda m, c=case: f"{c}: {m}",
                     )
 
 
@@ -86,7 +97,9 @@ def test_look_adds_a_bias_of_every_head(gpu):
         scores = scale * q.double() @ k.double().mT + bias.double()
         expected = scores.softmax(-1) @ v.double()
         output = gpu.look(q, k, v, bias, scale)
-        torch.testing.assert_close(output.double(), expected, atol=bound(q, k, v, scale) * 2, rtol=0)
+        torch.testing.assert_close(
+            output.double(), expected, atol=bound(q, k, v, scale) * 2, rtol=0
+        )
 
 
 def test_what_look_cannot(gpu):
@@ -118,7 +131,9 @@ def test_scan_is_max_and_logsumexp(gpu, size, dtype):
     highest, ids, total = gpu.scan(logits, part)
 
     fill = -size % part
-    parts = torch.nn.functional.pad(logits.float(), (0, fill), value=-torch.inf).unflatten(1, (-1, part))
+    parts = torch.nn.functional.pad(logits.float(), (0, fill), value=-torch.inf).unflatten(
+        1, (-1, part)
+    )
     assert torch.equal(highest, parts.amax(-1))
     real = highest > -torch.inf
     assert torch.equal(logits.float().gather(1, ids.clamp(max=size - 1))[real], highest[real])
@@ -231,7 +246,10 @@ def test_decoding_looks_by_triton(gpu, dtype, monkeypatch):
     monkeypatch.setattr(gpu, "look", lambda *given: calls.append(1) or look(*given))
     torch.manual_seed(0)
     attention = Attention(128, heads=2, score="scaled_dot").to("cuda", dtype).eval()
-    x, source = torch.randn(3, 1, 128, device="cuda", dtype=dtype), torch.randn(3, 40, 128, device="cuda", dtype=dtype)
+    x, source = (
+        torch.randn(3, 1, 128, device="cuda", dtype=dtype),
+        torch.randn(3, 40, 128, device="cuda", dtype=dtype),
+    )
     mask = Mask(key_lengths=torch.tensor([40, 1, 17], device="cuda"))
     with watch(attention) as record:
         fast = attention(x, attention.project(source), mask)
@@ -239,7 +257,9 @@ def test_decoding_looks_by_triton(gpu, dtype, monkeypatch):
     assert torch.equal(record.weights[""][0] > 0, mask.dense(1, 40, x.device).expand(-1, 2, -1, -1))
 
     reference = Attention(128, heads=2).to("cuda").double().eval()
-    reference.load_state_dict({name: value.double() for name, value in attention.state_dict().items()})
+    reference.load_state_dict(
+        {name: value.double() for name, value in attention.state_dict().items()}
+    )
     reference.fused = False
     slow = reference(x.double(), reference.project(source.double()), mask)
     # Four products, each of up to 128 numbers, rounded once each to the type.

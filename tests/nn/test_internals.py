@@ -33,11 +33,16 @@ def bound(x, weight):
 def test_relu_in_one_kernel():
     torch.manual_seed(0)
     x, weight, bias = torch.randn(5, 12), torch.randn(7, 12), torch.randn(7)
-    private, public = internals.linear_relu(x, weight, bias), internals.linear_relu_public(x, weight, bias)
+    private, public = (
+        internals.linear_relu(x, weight, bias),
+        internals.linear_relu_public(x, weight, bias),
+    )
     assert (public == 0).any()
     torch.testing.assert_close(private, public, atol=bound(x, weight), rtol=0)
     assert torch.equal(internals.linear_relu(x, weight, None), F.relu(F.linear(x, weight)))
-    assert torch.equal(internals.linear_relu(x[None], weight, bias), F.relu(F.linear(x[None], weight, bias)))
+    assert torch.equal(
+        internals.linear_relu(x[None], weight, bias), F.relu(F.linear(x[None], weight, bias))
+    )
 
 
 @pytest.mark.parametrize("how", ["missing", "refuses"])
@@ -47,7 +52,9 @@ def test_relu_without_the_private_function(how, monkeypatch):
     else:
         monkeypatch.setattr(torch, "_addmm_activation", refuse)
     x, weight, bias = torch.randn(5, 12), torch.randn(7, 12), torch.randn(7)
-    assert torch.equal(internals.linear_relu(x, weight, bias), internals.linear_relu_public(x, weight, bias))
+    assert torch.equal(
+        internals.linear_relu(x, weight, bias), internals.linear_relu_public(x, weight, bias)
+    )
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -57,7 +64,9 @@ def test_a_packed_matrix(bias):
     x, weight, b = torch.randn(5, 48), torch.randn(80, 48), torch.randn(80) if bias else None
     assert internals.can_pack(torch.float32)
     packed = internals.pack_weight(weight, 8)
-    torch.testing.assert_close(internals.packed_linear(x, packed, b), F.linear(x, weight, b), atol=bound(x, weight), rtol=0)
+    torch.testing.assert_close(
+        internals.packed_linear(x, packed, b), F.linear(x, weight, b), atol=bound(x, weight), rtol=0
+    )
 
 
 @pytest.mark.parametrize("how", ["no oneDNN", "refuses"])

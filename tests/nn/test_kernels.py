@@ -17,7 +17,9 @@ EPS = torch.finfo(torch.float32).eps
 def close(ours, theirs):
     """In float64, where no processor's rounding comes near 1e-9 of the largest number."""
     assert ours.dtype == theirs.dtype == torch.float64
-    torch.testing.assert_close(ours, theirs, atol=1e-9 * max(1.0, float(theirs.detach().abs().max())), rtol=0)
+    torch.testing.assert_close(
+        ours, theirs, atol=1e-9 * max(1.0, float(theirs.detach().abs().max())), rtol=0
+    )
 
 
 def randn(*shape):
@@ -29,10 +31,15 @@ def test_dropout_hides_as_often_as_it_says(p):
     torch.manual_seed(1)
     mask = kept(torch.Size((1000, 401)), p)
     assert set(mask.unique().tolist()) == {0.0, mask.max().item()}
-    assert float(mask.max()) == pytest.approx(1 / (1 - p), rel=1 / 65_536 / (1 - p))  # p is one of so many steps
+    assert float(mask.max()) == pytest.approx(
+        1 / (1 - p), rel=1 / 65_536 / (1 - p)
+    )  # p is one of so many steps
     sigma = (p * (1 - p) / mask.numel()) ** 0.5
     assert abs(float((mask == 0).float().mean()) - p) < 5 * sigma + 1e-5
-    rows, columns = (mask == 0).float().mean(1), (mask == 0).float().mean(0)  # no row and no column is favoured
+    rows, columns = (
+        (mask == 0).float().mean(1),
+        (mask == 0).float().mean(0),
+    )  # no row and no column is favoured
     assert float(rows.std()) == pytest.approx((p * (1 - p) / 401) ** 0.5, rel=0.2)
     assert float(columns.std()) == pytest.approx((p * (1 - p) / 1000) ** 0.5, rel=0.2)
 
@@ -84,7 +91,10 @@ def test_pooled_is_attend(keys, causal):
     expected, _ = attend(q, k, v, mask, score)
     close(found, expected)
     slope = torch.randn_like(found)
-    for one, other in zip(torch.autograd.grad(found, (q, k, v), slope), torch.autograd.grad(expected, (q, k, v), slope)):
+    for one, other in zip(
+        torch.autograd.grad(found, (q, k, v), slope),
+        torch.autograd.grad(expected, (q, k, v), slope),
+    ):
         close(one, other)
     own = torch.cat([x.detach().transpose(1, 2).flatten(2) for x in (q, k, v)], -1).requires_grad_()
     whole = pooled_own(own, 2, mask.bias(keys, keys, q), score.scale, 0.0)
@@ -117,7 +127,11 @@ def test_cross_entropy_is_the_formula(smoothing, bias):
     close(loss, expected.loss)
     close(nll, expected.nll)
     assert int(correct) == int(expected.correct)
-    for one, other in zip(torch.autograd.grad(loss / 7, given), torch.autograd.grad(expected.loss / 7, given), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(loss / 7, given),
+        torch.autograd.grad(expected.loss / 7, given),
+        strict=True,
+    ):
         close(one, other)
     with torch.no_grad():
         again = cross_entropy(hidden, weight, b, targets, smoothing, ignore=0)
@@ -147,23 +161,37 @@ def test_cross_entropy_in_fp32_is_rounded_and_no_more(smoothing):
 
     size, width = weight.shape
     h, w = hidden.detach().abs(), weight.detach().abs()
-    logits = EPS * (width + 1) * (h @ w.T + b.detach().abs()).max()  # a logit is off by this at most
-    logp = 2 * logits + EPS * size  # and its log-probability by that, and by its own sum over the vocabulary
+    logits = (
+        EPS * (width + 1) * (h @ w.T + b.detach().abs()).max()
+    )  # a logit is off by this at most
+    logp = (
+        2 * logits + EPS * size
+    )  # and its log-probability by that, and by its own sum over the vocabulary
     rows = int((targets != 0).sum())
     largest = float(F.linear(hidden, weight, b).log_softmax(-1).detach().abs().max())
     assert float((found[0] - exact[0]).detach().abs()) <= rows * logp + EPS * rows * rows * largest
     # A slope p - target is off by logp of p, and by one rounding: at most logp + EPS of the magnitudes' sum in each product.
-    each = (F.linear(hidden, weight, b).softmax(-1) + F.one_hot(targets, size)).detach()  # (N, V) magnitudes of slopes
-    bounds = ((logp + EPS * size) * (each @ w), (logp + EPS * rows) * (each.T @ h), (logp + EPS * rows) * each.sum(0))
+    each = (
+        F.linear(hidden, weight, b).softmax(-1) + F.one_hot(targets, size)
+    ).detach()  # (N, V) magnitudes of slopes
+    bounds = (
+        (logp + EPS * size) * (each @ w),
+        (logp + EPS * rows) * (each.T @ h),
+        (logp + EPS * rows) * each.sum(0),
+    )
     for one, other, bound in zip(grads, slopes, bounds, strict=True):
         assert ((one - other).abs() <= bound).all()
 
 
 def test_a_float64_model_has_float64_losses():
     hidden, weight, b, targets = example(bias=True)
-    assert {x.dtype for x in cross_entropy(hidden, weight, b, targets, 0.1, ignore=0)} == {torch.float64}
+    assert {x.dtype for x in cross_entropy(hidden, weight, b, targets, 0.1, ignore=0)} == {
+        torch.float64
+    }
     with torch.no_grad():
-        assert {x.dtype for x in cross_entropy(hidden, weight, b, targets, 0.1, ignore=0)} == {torch.float64}
+        assert {x.dtype for x in cross_entropy(hidden, weight, b, targets, 0.1, ignore=0)} == {
+            torch.float64
+        }
     assert summed_loss(F.linear(hidden, weight, b), targets, 0.1).loss.dtype == torch.float64
 
 
@@ -176,10 +204,14 @@ def test_cross_entropy_ignores_the_padding_it_is_told(pad):
     targets = torch.arange(60) % 30
     loss, nll, correct = cross_entropy(hidden, weight, None, targets, 0.1, ignore=pad)
     real = targets != pad
-    loss_without, nll_without, correct_without = cross_entropy(hidden[real], weight, None, targets[real], 0.1, ignore=-1)
+    loss_without, nll_without, correct_without = cross_entropy(
+        hidden[real], weight, None, targets[real], 0.1, ignore=-1
+    )
     assert 0 < int(real.sum()) < 60
 
-    torch.testing.assert_close(loss, loss_without, rtol=1e-5, atol=0)  # sums of 60 numbers in another order
+    torch.testing.assert_close(
+        loss, loss_without, rtol=1e-5, atol=0
+    )  # sums of 60 numbers in another order
     torch.testing.assert_close(nll, nll_without, rtol=1e-5, atol=0)
     assert int(correct) == int(correct_without)
     (gradient,) = torch.autograd.grad(loss, hidden)
@@ -191,10 +223,15 @@ def test_cross_entropy_ignores_the_padding_it_is_told(pad):
 @pytest.mark.parametrize("bias", [True, False])
 def test_read_only_is_linear(rows, bias):
     torch.manual_seed(0)
-    model, x = torch.nn.Sequential(torch.nn.Linear(48, 80, bias=bias)), torch.randn(rows, 3, 48)[:, 0]
+    model, x = (
+        torch.nn.Sequential(torch.nn.Linear(48, 80, bias=bias)),
+        torch.randn(rows, 3, 48)[:, 0],
+    )
     expected = model(x).detach()
     # Two ways to add up 48 products and a bias are no further apart than 49 · eps · the sum of their magnitudes.
-    sizes = x.abs() @ model[0].weight.detach().abs().T + (model[0].bias.detach().abs() if bias else 0)
+    sizes = x.abs() @ model[0].weight.detach().abs().T + (
+        model[0].bias.detach().abs() if bias else 0
+    )
     apart = {"atol": 49 * EPS * float(sizes.max()), "rtol": 0}
     read_only(model)
     assert isinstance(model[0], ReadOnly)

@@ -24,7 +24,9 @@ def test_dense_is_the_rule(queries, keys, lengths, causal, offset, window, seed)
     batch = len(lengths) if lengths else 1
     extra = None
     if seed is not None:
-        extra = torch.rand(batch, 1, queries, keys, generator=torch.Generator().manual_seed(seed)) < 0.5
+        extra = (
+            torch.rand(batch, 1, queries, keys, generator=torch.Generator().manual_seed(seed)) < 0.5
+        )
     key_lengths = torch.tensor(lengths) if lengths is not None else None
     mask = Mask(key_lengths=key_lengths, causal=causal, offset=offset, window=window, extra=extra)
     dense = mask.dense(queries, keys)
@@ -35,7 +37,11 @@ def test_dense_is_the_rule(queries, keys, lengths, causal, offset, window, seed)
             for s in range(keys):
                 place = offset + t
                 may = (lengths is None or s < lengths[b]) and (not causal or s <= place)
-                may = may and (window is None or abs(place - s) < window) and (extra is None or bool(extra[b, 0, t, s]))
+                may = (
+                    may
+                    and (window is None or abs(place - s) < window)
+                    and (extra is None or bool(extra[b, 0, t, s]))
+                )
                 assert bool(dense[b, 0, t, s]) == may
     rules = lengths is None and window is None and extra is None
     assert mask.trivial == (rules and not causal)
@@ -58,7 +64,11 @@ def test_lengths_of_each_query():
         Mask(window=2),
         Mask(key_lengths=torch.tensor([2, 6])),
         Mask(extra=torch.rand(2, 2, 3, 6, generator=torch.Generator().manual_seed(1)) < 0.6),
-        Mask(extra=torch.rand(1, 1, 1, 6, generator=torch.Generator().manual_seed(2)) < 0.6, causal=True, offset=2),
+        Mask(
+            extra=torch.rand(1, 1, 1, 6, generator=torch.Generator().manual_seed(2)) < 0.6,
+            causal=True,
+            offset=2,
+        ),
     ],
     ids=["newest", "middle", "window-causal", "window", "lengths", "per-head", "extra-causal"],
 )
@@ -79,7 +89,9 @@ def test_attention_obeys_every_rule(mask, fused):
     for s in range(6):
         if not allowed[..., s].any():
             keys[:, s] = 1e3
-    torch.testing.assert_close(attention(query, attention.project(keys), mask), found, atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        attention(query, attention.project(keys), mask), found, atol=1e-9, rtol=0
+    )
 
 
 # ---- layout ----
@@ -101,7 +113,9 @@ def test_pack_and_pad(lengths, more, width):
     assert torch.equal(padded, torch.where(inside, x, 0.0))
     assert torch.equal(layout.pack(padded), packed)
     tokens = torch.randint(9, (len(lengths), longest))
-    assert layout.pack(tokens).tolist() == [token for row, n in zip(tokens.tolist(), lengths, strict=True) for token in row[:n]]
+    assert layout.pack(tokens).tolist() == [
+        token for row, n in zip(tokens.tolist(), lengths, strict=True) for token in row[:n]
+    ]
 
 
 def test_gradient_through_packing():

@@ -9,7 +9,10 @@ from regard.nn import KeyValue
 
 def piece(seed, length, batch=2, **options):
     random = torch.Generator().manual_seed(seed)
-    key, value = (torch.randn(batch, 2, length, size, generator=random, dtype=torch.float64) for size in (3, 4))
+    key, value = (
+        torch.randn(batch, 2, length, size, generator=random, dtype=torch.float64)
+        for size in (3, 4)
+    )
     positions = torch.randint(0, 99, (batch, length), generator=random)
     return KeyValue(key.requires_grad_(options.get("grad", False)), value, positions)
 
@@ -42,7 +45,9 @@ def test_a_tree_of_branches(data):
             pairs = zip(expected, parts(new), (2, 2, 1), strict=True)
             states.append((grown, tuple(torch.cat((old, more), axis) for old, more, axis in pairs)))
         else:
-            rows = torch.tensor(data.draw(st.lists(st.integers(0, batch - 1), min_size=1, max_size=4)))
+            rows = torch.tensor(
+                data.draw(st.lists(st.integers(0, batch - 1), min_size=1, max_size=4))
+            )
             states.append((memory.select(rows), tuple(x[rows] for x in expected)))
         assert len(states[-1][0]) == states[-1][1][0].shape[2]
         assert all(same(memory, expected) for memory, expected in states)

@@ -45,7 +45,10 @@ def test_many_threads_ask_for_other_lengths():
 
     with ThreadPoolExecutor(8) as pool:
         waves = list(pool.map(first, lengths[:8])) + list(pool.map(ask, lengths[8:]))
-    assert all(torch.equal(wave[0], sinusoids(torch.arange(n), 8)) for wave, n in zip(waves, lengths, strict=True))
+    assert all(
+        torch.equal(wave[0], sinusoids(torch.arange(n), 8))
+        for wave, n in zip(waves, lengths, strict=True)
+    )
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -72,12 +75,18 @@ def test_a_matrix_is_packed_once(monkeypatch):
 
     with ThreadPoolExecutor(len(xs)) as pool:
         answers = list(pool.map(ask, xs))
-    assert packings == [layers.FEW]  # whoever came first, it is laid out for the same number of rows
+    assert packings == [
+        layers.FEW
+    ]  # whoever came first, it is laid out for the same number of rows
     for x, answer in zip(xs, answers, strict=True):
         torch.testing.assert_close(answer, layer(x).detach())
 
 
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "way",
+    [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))],
+    ids=["copy", "pickle"],
+)
 def test_a_read_only_layer_can_be_copied_after_use(way):
     layer, x = torch.nn.Linear(48, 80), torch.randn(5, 48)
     fast = ReadOnly(layer)

@@ -20,8 +20,14 @@ try:
     from playwright import sync_api as playwright
 except ImportError:
     playwright = None
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-LACKING = "needs Playwright (pip install playwright) and Chromium on the PATH" if not (playwright and CHROMIUM) else ""
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+LACKING = (
+    "needs Playwright (pip install playwright) and Chromium on the PATH"
+    if not (playwright and CHROMIUM)
+    else ""
+)
 in_browser = pytest.mark.skipif(bool(LACKING), reason=LACKING)
 
 RNG = np.random.default_rng(0)
@@ -40,8 +46,14 @@ def attention(*shape: int, sharp: float = 2.0) -> np.ndarray:
     return (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
 
 
-BLOCKS = {"cross": attention(2, 3, 4, 6), "encoder": attention(2, 3, 6, 6), "decoder": attention(2, 3, 4, 4)}
-NORMS = {name: RNG.uniform(0.2, 3, (2, 3, w.shape[-1])).astype(np.float32) for name, w in BLOCKS.items()}
+BLOCKS = {
+    "cross": attention(2, 3, 4, 6),
+    "encoder": attention(2, 3, 6, 6),
+    "decoder": attention(2, 3, 4, 4),
+}
+NORMS = {
+    name: RNG.uniform(0.2, 3, (2, 3, w.shape[-1])).astype(np.float32) for name, w in BLOCKS.items()
+}
 RECORD = AttentionRecord(SOURCE, TARGET, BLOCKS, NORMS, candidates=LIKELY, **TEXTS, **SPANS)
 EVIDENCE = {"occlusion": RNG.normal(size=(4, 6)), "gradient": RNG.normal(size=(4, 6))}
 TREE = [
@@ -66,17 +78,33 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Opens a page; afterwards nothing was asked of the network, nothing was complained about, and no dialog appeared."""
     contexts, wrong = [], list[str]()
 
-    def opened(place: Path | AttentionRecord, *, wait: bool = True, view: dict[str, Any] | None = None, **more: Any) -> Any:
+    def opened(
+        place: Path | AttentionRecord,
+        *,
+        wait: bool = True,
+        view: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> Any:
         if isinstance(place, AttentionRecord):
             place = write_page(tmp_path / "page.html", place, **more)
         context = browser.new_context(**(view or {"viewport": {"width": 1200, "height": 900}}))
         context.set_offline(True)
         contexts.append(context)
         page = context.new_page()
-        context.on("request", lambda asked: None if asked.url == place.as_uri() else wrong.append(f"request {asked.url[:80]}"))
-        page.on("console", lambda said: wrong.append(f"console {said.text}") if said.type == "error" else None)
+        context.on(
+            "request",
+            lambda asked: (
+                None if asked.url == place.as_uri() else wrong.append(f"request {asked.url[:80]}")
+            ),
+        )
+        page.on(
+            "console",
+            lambda said: wrong.append(f"console {said.text}") if said.type == "error" else None,
+        )
         page.on("pageerror", lambda error: wrong.append(f"error {error}"))
-        page.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on(
+            "dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss())
+        )
         page.goto(place.as_uri(), wait_until="load" if wait else "commit")
         page.wait_for_selector("#maps[aria-busy=false]")
         return page
@@ -90,7 +118,9 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 def choose(page: Any, **values: str) -> None:
     for name, value in values.items():
         values = page.eval_on_selector_all(f"#{name} option", "all => all.map(o => o.value)")
-        page.select_option(f"#{name}", index=values.index(value))  # by value, Playwright also takes a label
+        page.select_option(
+            f"#{name}", index=values.index(value)
+        )  # by value, Playwright also takes a label
         page.wait_for_selector("#maps[aria-busy=false]")
 
 
@@ -99,7 +129,9 @@ def said(page: Any, place: str = "said") -> str:
 
 
 def lights(page: Any, side: str) -> list[float]:
-    return page.eval_on_selector_all(f"#{side} button", "all => all.map(b => +getComputedStyle(b).getPropertyValue('--light'))")
+    return page.eval_on_selector_all(
+        f"#{side} button", "all => all.map(b => +getComputedStyle(b).getPropertyValue('--light'))"
+    )
 
 
 MIDDLES = """() => {
@@ -125,11 +157,21 @@ def test_pointing_at_a_token_lights_what_it_looks_at(show: Callable[..., Any]) -
         page.hover(f"#rows button:nth-child({row + 1})")
         weights = RECORD.matrix()[row]
         np.testing.assert_allclose(lights(page, "columns"), weights / weights.max(), atol=0.03)
-        assert f"“{TARGET[row]}” looks most at “{SOURCE[weights.argmax()]}” {100 * weights.max():.0f}"[:-1] in said(page)
+        assert (
+            f"“{TARGET[row]}” looks most at “{SOURCE[weights.argmax()]}” {100 * weights.max():.0f}"[
+                :-1
+            ]
+            in said(page)
+        )
         assert page.locator("#rows button.on").all_text_contents() == [TARGET[row]]
-        grounds = page.eval_on_selector_all("#columns button", "all => all.map(b => getComputedStyle(b).backgroundColor)")
+        grounds = page.eval_on_selector_all(
+            "#columns button", "all => all.map(b => getComputedStyle(b).backgroundColor)"
+        )
         alpha = [
-            float(re.findall(r"[\d.]+", ground)[3]) if ground.count(",") == 3 or "/" in ground else 1.0 for ground in grounds
+            float(re.findall(r"[\d.]+", ground)[3])
+            if ground.count(",") == 3 or "/" in ground
+            else 1.0
+            for ground in grounds
         ]
         assert np.argmax(alpha) == weights.argmax()
         seen.append(grounds)
@@ -141,7 +183,15 @@ def test_pointing_at_a_token_lights_what_it_looks_at(show: Callable[..., Any]) -
     assert f"“cat” is looked at most by “{TARGET[column.argmax()]}”" in said(page)
 
 
-WAYS = [("1", "mean"), ("0", "2"), ("1", "max"), ("all", "mean"), ("all", "1"), ("all", "max"), ("rollout", "mean")]
+WAYS = [
+    ("1", "mean"),
+    ("0", "2"),
+    ("1", "max"),
+    ("all", "mean"),
+    ("all", "1"),
+    ("all", "max"),
+    ("rollout", "mean"),
+]
 
 
 @in_browser
@@ -156,12 +206,24 @@ def test_what_is_said_is_what_numpy_says(show: Callable[..., Any], number: int) 
         choose(page, layer="0")
         page.set_checked("#norm", norm)
         choose(page, head=head, layer=layer)
-        how = "rollout" if layer == "rollout" else "max" if head == "max" else "norm" if norm else "mean"
+        how = (
+            "rollout"
+            if layer == "rollout"
+            else "max"
+            if head == "max"
+            else "norm"
+            if norm
+            else "mean"
+        )
         one = int(head) if head.isdigit() else None
-        wanted = RECORD.matrix(name, how, layer=None if layer in ("all", "rollout") else int(layer), head=one)
+        wanted = RECORD.matrix(
+            name, how, layer=None if layer in ("all", "rollout") else int(layer), head=one
+        )
         page.locator("#rows button").nth(weights.shape[2] - 1).dispatch_event("pointerover")
         shares = [float(share) for share in re.findall(r"([\d.]+) %", said(page))]
-        np.testing.assert_allclose(shares, 100 * np.sort(wanted[-1])[::-1][:3], atol=0.6, err_msg=f"{layer} {head} {norm}")
+        np.testing.assert_allclose(
+            shares, 100 * np.sort(wanted[-1])[::-1][:3], atol=0.6, err_msg=f"{layer} {head} {norm}"
+        )
 
 
 @in_browser
@@ -173,7 +235,9 @@ def test_words_instead_of_tokens(show: Callable[..., Any]) -> None:
     choose(page, head="max")
     page.hover("#rows button:nth-child(2)")
     shares = [float(share) for share in re.findall(r"([\d.]+) %", said(page))]
-    np.testing.assert_allclose(shares, 100 * np.sort(RECORD.words().matrix(how="max")[1])[::-1][:3], atol=0.6)
+    np.testing.assert_allclose(
+        shares, 100 * np.sort(RECORD.words().matrix(how="max")[1])[::-1][:3], atol=0.6
+    )
 
 
 @in_browser
@@ -216,11 +280,15 @@ def test_a_panel_of_the_grid_chooses_its_head(show: Callable[..., Any]) -> None:
     assert not page.locator("#view").is_visible()
     panels.nth(1).locator("canvas").hover(position={"x": 2, "y": 2})
     assert said(page).startswith("“le” looks at “the” with")
-    assert float(re.findall(r"([\d.]+) %", said(page))[0]) == pytest.approx(100 * BLOCKS["cross"][0, 1, 0, 0], abs=0.6)
+    assert float(re.findall(r"([\d.]+) %", said(page))[0]) == pytest.approx(
+        100 * BLOCKS["cross"][0, 1, 0, 0], abs=0.6
+    )
     panels.nth(5).click()
     page.wait_for_selector("#view:focus")
     assert (page.input_value("#layer"), page.input_value("#head")) == ("1", "2")
-    assert page.locator("#maps-name").text_content() == "cross: output looks at input, layer 2, head 3"
+    assert (
+        page.locator("#maps-name").text_content() == "cross: output looks at input, layer 2, head 3"
+    )
     assert not page.locator("#grid").is_visible()
 
 
@@ -230,10 +298,28 @@ def test_hands_on_the_keyboard(show: Callable[..., Any]) -> None:
     reached = []
     for _ in range(13):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.id || document.activeElement.parentElement.id"))
-    wanted = ["block", "layer", "head", "words", "norm", "faint", "columns", "rows", "fit", "larger", "view", "dropped", "tree"]
+        reached.append(
+            page.evaluate("document.activeElement.id || document.activeElement.parentElement.id")
+        )
+    wanted = [
+        "block",
+        "layer",
+        "head",
+        "words",
+        "norm",
+        "faint",
+        "columns",
+        "rows",
+        "fit",
+        "larger",
+        "view",
+        "dropped",
+        "tree",
+    ]
     assert [name for name in reached if name in wanted] == wanted
-    assert page.evaluate("getComputedStyle(document.querySelector('#view')).outlineStyle") is not None
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('#view')).outlineStyle") is not None
+    )
 
     page.focus("#rows button")
     page.keyboard.press("ArrowRight")
@@ -256,7 +342,9 @@ def test_hands_on_the_keyboard(show: Callable[..., Any]) -> None:
 
 @in_browser
 def test_what_the_search_tried(show: Callable[..., Any]) -> None:
-    page = show(RECORD, tree=TREE, alternatives=[("un chien", -1.5), ("la", -4.0)], notes=["Mind the gap."])
+    page = show(
+        RECORD, tree=TREE, alternatives=[("un chien", -1.5), ("la", -4.0)], notes=["Mind the gap."]
+    )
     page.wait_for_selector("g.node")
     assert page.locator("g.node").count() == 4
     assert page.locator("g.chosen text:first-of-type").all_text_contents() == ["✓ le", "✓ chat"]
@@ -278,7 +366,11 @@ def test_what_the_search_tried(show: Callable[..., Any]) -> None:
     assert page.locator("#alternatives li").all_text_contents() == ["un chien −1.500", "la −4.000"]
     assert page.locator("#notes li").all_text_contents() == ["Mind the gap."]
     page.hover("#rows button:nth-child(2)")
-    assert page.locator("#candidates li").all_text_contents() == ["chat70.0 %", "other20.0 %", "third5.0 %"]
+    assert page.locator("#candidates li").all_text_contents() == [
+        "chat70.0 %",
+        "other20.0 %",
+        "third5.0 %",
+    ]
     assert not show(RECORD).locator("#beam").is_visible()
 
 
@@ -288,17 +380,24 @@ def test_evidence_for_and_against(show: Callable[..., Any]) -> None:
     choose(page, block="3")
     colours, values = cells(page).astype(int), EVIDENCE["occlusion"]
     clear = np.abs(values) > 0.1 * np.abs(values).max()
-    assert ((colours[..., 2] > colours[..., 0]) == (values > 0))[clear].all()  # blue for, orange against
+    assert ((colours[..., 2] > colours[..., 0]) == (values > 0))[
+        clear
+    ].all()  # blue for, orange against
     page.hover("#rows button:nth-child(3)")
     most = np.abs(values[2]).argmax()
-    assert f"“{SOURCE[most]}” {'−' if values[2, most] < 0 else '+'}{abs(values[2, most]):.3f}" in said(page)
+    assert (
+        f"“{SOURCE[most]}” {'−' if values[2, most] < 0 else '+'}{abs(values[2, most]):.3f}"
+        in said(page)
+    )
     assert "drop in log-probability if hidden" in page.locator("#maps-name").text_content()
     page.check("#words")
     page.hover("#rows button:nth-child(3)")
     summed = np.add.reduceat(values[2], [0, 1, 4, 5])  # the, undone, cat, <eos>
     most = np.abs(summed).argmax()
     word = ["the", "undone", "cat", "<eos>"][most]
-    assert f"most from: “{word}” {'−' if summed[most] < 0 else '+'}{abs(summed[most]):.3f}" in said(page)
+    assert f"most from: “{word}” {'−' if summed[most] < 0 else '+'}{abs(summed[most]):.3f}" in said(
+        page
+    )
     assert said(page, "maps-name").endswith("summed over the tokens of words")
     assert said(page, "columns-name") == "input tokens, each hidden in turn"
 
@@ -330,16 +429,25 @@ def test_value_norms_are_in_the_caption(show: Callable[..., Any]) -> None:
     page = show(RECORD)
     page.check("#norm")
     page.wait_for_selector("#maps[aria-busy=false]")
-    assert said(page, "maps-name") == "cross: output looks at input, layer 2, mean of heads, by value norm"
+    assert (
+        said(page, "maps-name")
+        == "cross: output looks at input, layer 2, mean of heads, by value norm"
+    )
     choose(page, layer="rollout")
     assert "norm" not in said(page, "maps-name")
 
 
 @in_browser
-@pytest.mark.parametrize(("rows", "columns"), [(29, 29), (29, 4), (4, 29), (200, 60), (2, 300), (2, 3)])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(29, 29), (29, 4), (4, 29), (200, 60), (2, 300), (2, 3)]
+)
 def test_the_heatmap_fits(show: Callable[..., Any], rows: int, columns: int) -> None:
     words = {"text_in": "many words " * 150, "text_out": "viele Worte " * 150}
-    page = show(AttentionRecord(["in"] * columns, ["out"] * rows, {"cross": attention(1, 2, rows, columns)}, **words))
+    page = show(
+        AttentionRecord(
+            ["in"] * columns, ["out"] * rows, {"cross": attention(1, 2, rows, columns)}, **words
+        )
+    )
     whole = "(({ scrollWidth: w, clientWidth: x, scrollHeight: h, clientHeight: y }) => w <= x && h <= y)($('view'))"
     size = page.evaluate("[cell, line]")
     assert page.evaluate(whole)
@@ -375,9 +483,20 @@ def long(place: Path) -> Path:
         raw /= raw.sum(-1, keepdims=True)
         blocks[name] = np.stack([np.roll(raw, layer, axis=0) for layer in range(8)])
     text = " ".join(tokens)
-    record = AttentionRecord(tokens, tokens, blocks, text_in=text, text_out=text, candidates=[[("a", 0.5), ("b", 0.1)]] * 500)
+    record = AttentionRecord(
+        tokens,
+        tokens,
+        blocks,
+        text_in=text,
+        text_out=text,
+        candidates=[[("a", 0.5), ("b", 0.1)]] * 500,
+    )
     fates = ("chosen", "kept", "kept", "dropped")
-    tree = [Node("w", 4 * (t - 1) + (k % 3) if t else -1, t, -0.5, -0.5 * t, fates[k]) for t in range(500) for k in range(4)]
+    tree = [
+        Node("w", 4 * (t - 1) + (k % 3) if t else -1, t, -0.5, -0.5 * t, fates[k])
+        for t in range(500)
+        for k in range(4)
+    ]
     return write_page(place, record, tree=tree)
 
 
@@ -425,11 +544,19 @@ def test_a_long_page_is_small_and_quick(tmp_path: Path, request: pytest.FixtureR
             > 9
         )
         page.wait_for_load_state("load")
-        hovering.append(max(statistics.median(page.evaluate(REACT, side)) for side in ("rows", "columns", "map")))
-        switching.append(max(page.evaluate(SWITCH, what) for what in (["layer", "2"], ["head", "3"])))
+        hovering.append(
+            max(
+                statistics.median(page.evaluate(REACT, side)) for side in ("rows", "columns", "map")
+            )
+        )
+        switching.append(
+            max(page.evaluate(SWITCH, what) for what in (["layer", "2"], ["head", "3"]))
+        )
         if opening[-1] < 2 and hovering[-1] < 50:
             break
-    print(f"opening {min(opening):.2f} s, hovering {min(hovering):.0f} ms, another layer or head {min(switching):.0f} ms")
+    print(
+        f"opening {min(opening):.2f} s, hovering {min(hovering):.0f} ms, another layer or head {min(switching):.0f} ms"
+    )
     assert min(opening) <= 2
     assert min(hovering) <= 50
     assert min(switching) <= 500
@@ -444,7 +571,13 @@ def test_a_long_page_is_small_and_quick(tmp_path: Path, request: pytest.FixtureR
 # --- hostile strings ---
 def hostile() -> list[str]:
     """200 strings that would run a script, or break out of the data, if any of them were ever markup or code."""
-    deeds = ["window.pwned=1", "alert(1)", "fetch('//x.invalid')", "document.title=window.pwned=1", "location='//x.invalid'"]
+    deeds = [
+        "window.pwned=1",
+        "alert(1)",
+        "fetch('//x.invalid')",
+        "document.title=window.pwned=1",
+        "location='//x.invalid'",
+    ]
     shapes = r"""
     <script>{}</script> | </script><script>{}</script> | <img src=x onerror={}> | <svg onload={}> | <svg><script>{}</script></svg>
     "><img src=x onerror={}> | '><svg/onload={}> | javascript:{} | <a href=javascript:{}>x</a> | <body onload={}> | <!--<script>{}
@@ -464,15 +597,28 @@ def hostile() -> list[str]:
 def test_hostile_strings_are_only_text(show: Callable[..., Any]) -> None:
     bad = hostile()
     assert len(set(bad)) == 200
-    blocks = {"cross": attention(1, 2, 200, 200), "encoder": attention(1, 2, 200, 200), "decoder": attention(1, 2, 200, 200)}
+    blocks = {
+        "cross": attention(1, 2, 200, 200),
+        "encoder": attention(1, 2, 200, 200),
+        "decoder": attention(1, 2, 200, 200),
+    }
     candidates = [[(token, 0.5), (bad[0], 0.1)] for token in bad]
-    record = AttentionRecord(bad, bad[::-1], blocks, text_in=" ".join(bad), text_out="".join(bad), candidates=candidates)
+    record = AttentionRecord(
+        bad, bad[::-1], blocks, text_in=" ".join(bad), text_out="".join(bad), candidates=candidates
+    )
     tree = [Node(token, i - 1, i, -0.1, -0.1 * i, "chosen") for i, token in enumerate(bad)]
     title = "</title><script>window.pwned=1</script>" + "".join(bad)
-    page = show(record, title=title, tree=tree, alternatives=[(text, -1.0) for text in bad], notes=bad)
+    page = show(
+        record, title=title, tree=tree, alternatives=[(text, -1.0) for text in bad], notes=bad
+    )
     nodes = page.evaluate("document.querySelectorAll('*').length")
     kinds = page.eval_on_selector_all("script", "all => all.map(s => s.type)")
-    assert kinds == ["application/json", "text/plain", "", *["text/plain"] * 5]  # an empty type: the one program
+    assert kinds == [
+        "application/json",
+        "text/plain",
+        "",
+        *["text/plain"] * 5,
+    ]  # an empty type: the one program
     for side, i in itertools.product(("rows", "columns"), range(0, 200, 20)):
         page.locator(f"#{side} button").nth(i).dispatch_event("pointerover")
     choose(page, head="grid")
@@ -482,8 +628,15 @@ def test_hostile_strings_are_only_text(show: Callable[..., Any]) -> None:
     page.evaluate("document.querySelector('details').open = true")
     page.wait_for_timeout(100)
     assert page.evaluate("typeof window.pwned") == "undefined"
-    assert page.locator("img, iframe, object, embed, base, link, math, template, a, textarea, [onload], [onerror]").count() == 0
+    assert (
+        page.locator(
+            "img, iframe, object, embed, base, link, math, template, a, textarea, [onload], [onerror]"
+        ).count()
+        == 0
+    )
     assert page.locator("script").count() == len(kinds)
-    assert page.evaluate("document.querySelectorAll('*').length") < nodes + 900  # the tree and the grid, nothing else
+    assert (
+        page.evaluate("document.querySelectorAll('*').length") < nodes + 900
+    )  # the tree and the grid, nothing else
     assert page.locator("#alternatives li bdi").all_text_contents() == bad
     assert page.locator("#in").text_content() == " ".join(bad)

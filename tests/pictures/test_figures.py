@@ -18,7 +18,21 @@ from regard.pictures.heatmaps import head_grid, heatmap
 from regard.pictures.positions import positions_figure
 from regard.records.attention import AttentionRecord
 
-HOSTILE = ["</script>", "$x_1$", "$", "_", "😀", "مرحبا", "\t", "", "\x00\x1b", "日本", "a\nb", "\\frac{", "w" * 80]
+HOSTILE = [
+    "</script>",
+    "$x_1$",
+    "$",
+    "_",
+    "😀",
+    "مرحبا",
+    "\t",
+    "",
+    "\x00\x1b",
+    "日本",
+    "a\nb",
+    "\\frac{",
+    "w" * 80,
+]
 
 
 def attention(*shape: int) -> np.ndarray:
@@ -40,7 +54,10 @@ def drawn(figure: Figure) -> Any:
 
 def overlaps(axis: Any, renderer: Any, direction: str) -> int:
     """How many neighbouring labels touch, by what the renderer measured."""
-    boxes = sorted(tuple(getattr(t.get_window_extent(renderer), f"interval{direction}")) for t in axis.get_ticklabels())
+    boxes = sorted(
+        tuple(getattr(t.get_window_extent(renderer), f"interval{direction}"))
+        for t in axis.get_ticklabels()
+    )
     return sum(after[0] < before[1] for before, after in pairwise(boxes))
 
 
@@ -48,9 +65,13 @@ def log(points: int, every: int = 10, dev: bool = True, **scores: float) -> list
     rng, records = random.Random(0), []
     for step in range(1, points + 1):
         loss = 3 * math.exp(-step / points) + rng.random() / 10
-        records.append({"kind": "train", "step": step, "loss": loss, "accuracy": 1 - loss / 4, "rate": 1e-3})
+        records.append(
+            {"kind": "train", "step": step, "loss": loss, "accuracy": 1 - loss / 4, "rate": 1e-3}
+        )
         if dev and step % every == 0:
-            records.append({"kind": "dev", "step": step, "loss": loss, "accuracy": 0.9 - loss / 4, **scores})
+            records.append(
+                {"kind": "dev", "step": step, "loss": loss, "accuracy": 0.9 - loss / 4, **scores}
+            )
     return records
 
 
@@ -67,7 +88,9 @@ def test_another_suffix_is_refused_by_naming_the_three(tmp_path: Path) -> None:
 
 
 def test_tokens_are_on_both_axes() -> None:
-    figure = heatmap([[0.6, 0.3, 0.1], [0, 1, 0]], ["le", "chat_$"], ["the", "cat", "\t"], title="cross")
+    figure = heatmap(
+        [[0.6, 0.3, 0.1], [0, 1, 0]], ["le", "chat_$"], ["the", "cat", "\t"], title="cross"
+    )
     axes = figure.axes[0]
     assert texts(axes.yaxis) == ["le", "chat_$"]
     assert texts(axes.xaxis) == ["the", "cat", "␣"]
@@ -134,7 +157,9 @@ def test_positions(tmp_path: Path) -> None:
     assert "sinus_$oidal$: 20 positions × 8 dimensions" in figure.get_suptitle()
     matrix, curved = figure.axes[:2]
     np.testing.assert_array_equal(matrix.images[0].get_array(), table)
-    assert [line.get_label() for line in curved.get_lines()] == [f"dimension {i}" for i in (0, 1, 2, 4)]
+    assert [line.get_label() for line in curved.get_lines()] == [
+        f"dimension {i}" for i in (0, 1, 2, 4)
+    ]
     assert len({line.get_linestyle() for line in curved.get_lines()}) == 4
     positions_figure(np.zeros((1, 1)), "tiny", tmp_path / "t.svg")
     with pytest.raises(UserError, match="two dimensions"):
@@ -142,7 +167,11 @@ def test_positions(tmp_path: Path) -> None:
 
 
 def lines(axes: Axes, style: str) -> list[Any]:
-    return [line for line in axes.get_lines() if line.get_linestyle() == style and len(line.get_xdata()) > 1]
+    return [
+        line
+        for line in axes.get_lines()
+        if line.get_linestyle() == style and len(line.get_xdata()) > 1
+    ]
 
 
 def test_one_run_is_dashed_in_training_and_solid_on_dev(tmp_path: Path) -> None:
@@ -165,9 +194,14 @@ def test_several_runs_differ_in_colour_and_marker(tmp_path: Path) -> None:
     names = ["_hidden?", "$math$", "a rather long name of a run with all its settings"]
     figure = curves({name: log(100, bleu=3.0) for name in names}, tmp_path / "c.svg")
     said = [t.get_text() for t in figure.legends[0].get_texts()]
-    assert all(f"{name}: loss per token " in text and "BLEU / 100 0.03" in text for name, text in zip(names, said, strict=True))
+    assert all(
+        f"{name}: loss per token " in text and "BLEU / 100 0.03" in text
+        for name, text in zip(names, said, strict=True)
+    )
     solid = lines(figure.axes[1], "-")
-    assert len({line.get_color() for line in solid}) == len({line.get_marker() for line in solid}) == 3
+    assert (
+        len({line.get_color() for line in solid}) == len({line.get_marker() for line in solid}) == 3
+    )
     assert figure.axes[1].get_ylabel() == "BLEU / 100"
     legend, renderer = figure.legends[0], drawn(figure)
     box = legend.get_window_extent(renderer)
@@ -183,7 +217,11 @@ def test_few_points_or_no_dev(tmp_path: Path, records: list[dict[str, Any]]) -> 
 
 
 def test_odd_records_are_passed_over() -> None:
-    odd = [{"kind": "train", "step": 1, "loss": math.nan}, {"kind": "note"}, {"kind": "dev", "step": 2, "loss": None}]
+    odd = [
+        {"kind": "train", "step": 1, "loss": math.nan},
+        {"kind": "note"},
+        {"kind": "dev", "step": 2, "loss": None},
+    ]
     figure = curves({"a": [*odd, *log(5)]})
     assert len(lines(figure.axes[0], "--")[0].get_xdata()) == 5
     drawn(curves({"a": odd}))

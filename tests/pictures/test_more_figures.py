@@ -21,7 +21,21 @@ from regard.pictures.heatmaps import growth, head_grid, heatmap
 from regard.pictures.tree import beam_tree
 from regard.records.tree import Node
 
-HOSTILE = ["</script>", "$x_1$", "$", "_", "😀", "مرحبا", "\t", "", "\x00\x1b", "日本", "a\nb", "\\frac{", "w" * 80]
+HOSTILE = [
+    "</script>",
+    "$x_1$",
+    "$",
+    "_",
+    "😀",
+    "مرحبا",
+    "\t",
+    "",
+    "\x00\x1b",
+    "日本",
+    "a\nb",
+    "\\frac{",
+    "w" * 80,
+]
 WORDS = ["the", "Wellington", "qgy", "I", "_signed", "été", "antidisestablishmentarianism"]
 LONG = "will your young strange tourists be in front of the restaurant ? → " * 3
 
@@ -46,8 +60,12 @@ def boxes(figure: Figure) -> list[tuple[str, Any]]:
         patch.setattr(Text, "draw", note)
         canvas: Any = FigureCanvasAgg(figure)
         canvas.draw()
-        texts = [text for text in dict.fromkeys(drawn) if text.get_visible() and text.get_text().strip()]
-        return [(text.get_text(), Text.get_window_extent(text, canvas.get_renderer())) for text in texts]
+        texts = [
+            text for text in dict.fromkeys(drawn) if text.get_visible() and text.get_text().strip()
+        ]
+        return [
+            (text.get_text(), Text.get_window_extent(text, canvas.get_renderer())) for text in texts
+        ]
 
 
 def clean(figure: Figure) -> list[tuple[str, Any]]:
@@ -70,7 +88,10 @@ def clean(figure: Figure) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("shape", [(60, 60), (3, 3), (1, 60), (60, 1), (1, 1), (200, 200)])
 def test_a_long_title_makes_a_heatmap_higher_and_not_wider(shape: tuple[int, int]) -> None:
-    bare, titled = (heatmap(matrix(*shape), words(shape[0]), words(shape[1]), title=title) for title in ("", LONG))
+    bare, titled = (
+        heatmap(matrix(*shape), words(shape[0]), words(shape[1]), title=title)
+        for title in ("", LONG)
+    )
     assert titled.get_figwidth() == bare.get_figwidth()
     found = dict(clean(titled))
     assert found[titled.get_suptitle()].width <= titled.bbox.width
@@ -78,13 +99,17 @@ def test_a_long_title_makes_a_heatmap_higher_and_not_wider(shape: tuple[int, int
 
 
 def test_titles_in_wide_letters_and_hostile_ones() -> None:
-    titled = heatmap(matrix(3, 3), list("abc"), list("abc"), title="日本語の文は長い" * 5 + " $x_1$ \x00\n")
+    titled = heatmap(
+        matrix(3, 3), list("abc"), list("abc"), title="日本語の文は長い" * 5 + " $x_1$ \x00\n"
+    )
     assert dict(boxes(titled))[titled.get_suptitle()].width <= titled.bbox.width * 1.05
     assert "$x_1$" in titled.get_suptitle()
 
 
 def test_signed_values_have_one_scale_for_both_signs_and_a_dash_below_0() -> None:
-    figure = heatmap([[0.5, -2.0], [0.0, -0.01]], ["a", "b"], ["x", "y"], signed=True, label="evidence")
+    figure = heatmap(
+        [[0.5, -2.0], [0.0, -0.01]], ["a", "b"], ["x", "y"], signed=True, label="evidence"
+    )
     axes, bar = figure.axes
     assert axes.images[0].get_clim() == (-2, 2)
     assert [tuple(place) for place in axes.collections[0].get_offsets()] == [(1, 0)]
@@ -99,8 +124,17 @@ def test_all_heads_at_60_tokens_name_every_token() -> None:
 
 
 def test_growth_has_a_panel_for_every_checkpoint() -> None:
-    figure = growth([(step, matrix(4, 5)) for step in (10, 200, 3000, 4000, 5000, 6000, 7000)], words(4), words(5), title=LONG)
-    assert [axes.get_title() for axes in figure.axes[:-1]][:3] == ["step 10", "step 200", "step 3,000"]
+    figure = growth(
+        [(step, matrix(4, 5)) for step in (10, 200, 3000, 4000, 5000, 6000, 7000)],
+        words(4),
+        words(5),
+        title=LONG,
+    )
+    assert [axes.get_title() for axes in figure.axes[:-1]][:3] == [
+        "step 10",
+        "step 200",
+        "step 3,000",
+    ]
     assert len(figure.axes) == 7 + 1
     clean(figure)
     clean(growth([(1, matrix(60, 60)), (2, matrix(60, 60))], words(60), words(60)))
@@ -116,14 +150,20 @@ def test_a_plane_is_drawn_as_it_is_and_more_dimensions_by_pca() -> None:
     figure = embedding_map(square, list("abcd"))
     np.testing.assert_array_equal(figure.axes[0].get_lines()[-1].get_xydata(), square)
     assert figure.axes[0].get_xlabel() == "dimension 0"
-    turned = square @ np.linalg.qr(np.random.default_rng(0).normal(size=(7, 7)))[0][:2]  # the same square in seven dimensions
+    turned = (
+        square @ np.linalg.qr(np.random.default_rng(0).normal(size=(7, 7)))[0][:2]
+    )  # the same square in seven dimensions
     drawn = embedding_map(turned, list("abcd"), joined=True).axes[0]
     points = drawn.get_lines()[-1].get_xydata()
     between = [np.linalg.norm(x[:, None] - x[None], axis=-1) for x in (square, points)]
     np.testing.assert_allclose(*between, atol=1e-12)
     assert [line.get_linestyle() for line in drawn.get_lines()] == ["-", "None", "None"]
     assert {line.get_linestyle() for line in figure.axes[0].get_lines()} == {"None"}
-    assert drawn.get_xlabel() == drawn.get_ylabel().replace("second", "first") == "first principal component: 50% of the variance"
+    assert (
+        drawn.get_xlabel()
+        == drawn.get_ylabel().replace("second", "first")
+        == "first principal component: 50% of the variance"
+    )
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-3])
@@ -136,18 +176,30 @@ def test_sixty_labels_do_not_overlap(spread: float) -> None:
     named = [name for name, _ in found if any(name.startswith(word[:12]) for word in WORDS)]
     assert len(named) >= (60 if spread == 1.0 else 30)
     frame = figure.axes[0].get_window_extent()
-    assert all(frame.padded(1).contains(*corner) for name, box in found if name in named for corner in (box.min, box.max))
+    assert all(
+        frame.padded(1).contains(*corner)
+        for name, box in found
+        if name in named
+        for corner in (box.min, box.max)
+    )
 
 
 def test_many_tokens_are_dots_and_the_first_are_named() -> None:
-    figure = embedding_map(np.random.default_rng(0).normal(size=(1000, 8)), [f"t{i}" for i in range(1000)], labels=20)
+    figure = embedding_map(
+        np.random.default_rng(0).normal(size=(1000, 8)), [f"t{i}" for i in range(1000)], labels=20
+    )
     assert {f"t{i}" for i in range(20)} <= {name for name, _ in boxes(figure)}
     assert not any(name == "t20" for name, _ in boxes(figure))
 
 
 @pytest.mark.parametrize("shape", [(1, 8), (2, 8), (3, 1), (13, 2)])
 def test_small_maps_and_hostile_tokens(shape: tuple[int, int], tmp_path: Path) -> None:
-    embedding_map(np.ones(shape) * np.arange(shape[0])[:, None], HOSTILE[: shape[0]], title="$y_2$", out=tmp_path / "e.svg")
+    embedding_map(
+        np.ones(shape) * np.arange(shape[0])[:, None],
+        HOSTILE[: shape[0]],
+        title="$y_2$",
+        out=tmp_path / "e.svg",
+    )
     assert (tmp_path / "e.svg").stat().st_size > 1000
     with pytest.raises(UserError, match="2 tokens"):
         embedding_map(np.ones((3, 2)), ["a", "b"])
@@ -157,10 +209,17 @@ def test_small_maps_and_hostile_tokens(shape: tuple[int, int], tmp_path: Path) -
 
 
 def test_gradients_are_told_apart_by_marker_and_style(tmp_path: Path) -> None:
-    flows = {f"${name}_1$": np.exp(-np.arange(100.0) * rate) for name, rate in (("a", 0.5), ("b", 0.1), ("c", 0.0))}
+    flows = {
+        f"${name}_1$": np.exp(-np.arange(100.0) * rate)
+        for name, rate in (("a", 0.5), ("b", 0.1), ("c", 0.0))
+    }
     figure = gradients(flows, title=LONG, answer=50, out=tmp_path / "g.pdf")
     drawn = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 100]
-    assert len({line.get_marker() for line in drawn}) == len({line.get_linestyle() for line in drawn}) == 3
+    assert (
+        len({line.get_marker() for line in drawn})
+        == len({line.get_linestyle() for line in drawn})
+        == 3
+    )
     assert figure.axes[0].get_yscale() == "log"
     assert {"$a_1$", "$b_1$", "$c_1$"} <= {name for name, _ in clean(figure)}
     drawn_zero = gradients({"a": np.array([1.0, 0.0, 0.5])})  # a gradient that never arrives
@@ -177,7 +236,15 @@ def tree(steps: int, width: int, tokens: list[str]) -> list[Node]:
         made = []
         for rank in range(2 * width):
             parent = live[0] if rank == 0 else rng.choice(live)
-            fate = "chosen" if rank == 0 else "dropped" if rank >= width else "ended" if rng.random() < 0.2 else "kept"
+            fate = (
+                "chosen"
+                if rank == 0
+                else "dropped"
+                if rank >= width
+                else "ended"
+                if rng.random() < 0.2
+                else "kept"
+            )
             logprob = -rng.random() * 3
             total = logprob + (nodes[parent].total if parent >= 0 else 0)
             nodes.append(Node(rng.choice(tokens), parent, step, logprob, total, fate))
@@ -198,7 +265,9 @@ def test_no_labels_of_a_tree_overlap(steps: int, width: int) -> None:
     hidden = [name for name in said if name.endswith("not drawn")]
     assert hidden in ([], [f"{dropped} more were dropped at once; they are not drawn"])
     assert bool(hidden) == (steps == 60)
-    assert len([name for name in said if name.startswith(("0.", "1.", "<"))]) == len(nodes) - dropped * bool(hidden)
+    assert len([name for name in said if name.startswith(("0.", "1.", "<"))]) == len(
+        nodes
+    ) - dropped * bool(hidden)
 
 
 def test_a_tree_of_hostile_tokens_says_the_probabilities(tmp_path: Path) -> None:
@@ -212,7 +281,9 @@ def test_a_tree_of_hostile_tokens_says_the_probabilities(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_every_picture_in_every_format_and_nothing_left_in_pyplot(suffix: str, tmp_path: Path) -> None:
+def test_every_picture_in_every_format_and_nothing_left_in_pyplot(
+    suffix: str, tmp_path: Path
+) -> None:
     made = [
         embedding_map(matrix(12, 4), words(12)),
         gradients({"a": np.ones(5)}),
@@ -223,4 +294,6 @@ def test_every_picture_in_every_format_and_nothing_left_in_pyplot(suffix: str, t
     for i, figure in enumerate(made):
         save(figure, tmp_path / f"{i}{suffix}")
         assert (tmp_path / f"{i}{suffix}").stat().st_size > 1000
-    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+    assert (
+        "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+    )

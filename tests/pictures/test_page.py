@@ -24,7 +24,11 @@ def attention(*shape: int) -> np.ndarray:
     return (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
 
 
-BLOCKS = {"cross": attention(2, 4, 3, 5), "encoder": attention(2, 4, 5, 5), "decoder": attention(2, 4, 3, 3)}
+BLOCKS = {
+    "cross": attention(2, 4, 3, 5),
+    "encoder": attention(2, 4, 5, 5),
+    "decoder": attention(2, 4, 3, 3),
+}
 NORMS = {name: attention(2, 4, weights.shape[-1]) for name, weights in BLOCKS.items()}
 RECORD = AttentionRecord(SOURCE, TARGET, BLOCKS, NORMS, text_in="a", text_out="b")
 
@@ -53,9 +57,13 @@ def bound(weights: np.ndarray, n: int) -> np.ndarray:
 
 def test_hostile_tokens_stay_in_the_island() -> None:
     title = "<img src=x onerror=alert(2)> {{DATA}} \ud800"
-    record = AttentionRecord(SOURCE, TARGET, {"cross": BLOCKS["cross"]}, text_in="</script>", text_out="\u2028<!--")
+    record = AttentionRecord(
+        SOURCE, TARGET, {"cross": BLOCKS["cross"]}, text_in="</script>", text_out="\u2028<!--"
+    )
     page = attention_page(record, title=title)
-    assert page.count("<script") == page.count("</script>") == 2 + 2  # the island, the program, and two layers
+    assert (
+        page.count("<script") == page.count("</script>") == 2 + 2
+    )  # the island, the program, and two layers
     for raw in ("alert(1)</", "<img", "<b>&amp;", "😀", "مرحبا", "<!--"):
         assert raw not in page
     assert "&lt;img src=x onerror=alert(2)&gt; {{DATA}} &#55296;" in page
@@ -70,7 +78,10 @@ def test_the_decoder_reads_what_was_written_one_step_before() -> None:
     decoder = island(attention_page(RECORD))["blocks"][2]
     assert decoder["rows"] == TARGET
     assert decoder["columns"] == ["<bos>", *TARGET[:-1]]
-    assert decoder["headings"] == ["output tokens, each while it is written", "tokens read so far, looked at"]
+    assert decoder["headings"] == [
+        "output tokens, each while it is written",
+        "tokens read so far, looked at",
+    ]
 
 
 def test_weights_come_back_as_near_as_promised() -> None:
@@ -78,11 +89,17 @@ def test_weights_come_back_as_near_as_promised() -> None:
     assert island(page)["levels"] == 255
     for name, weights in BLOCKS.items():
         for layer, given in enumerate(weights):
-            assert (np.abs(unpacked(page, f"{name}-{layer}", *given.shape) - given) <= bound(given, 255)).all()
-            norms = np.frombuffer(chunk(page, f"{name}-{layer}"), "<f4", offset=given.size).reshape(4, -1)
+            assert (
+                np.abs(unpacked(page, f"{name}-{layer}", *given.shape) - given) <= bound(given, 255)
+            ).all()
+            norms = np.frombuffer(chunk(page, f"{name}-{layer}"), "<f4", offset=given.size).reshape(
+                4, -1
+            )
             np.testing.assert_array_equal(norms, NORMS[name][layer])
         rolled = RECORD.matrix(name, "rollout")
-        assert (np.abs(unpacked(page, f"{name}-rollout", *rolled.shape) - rolled) <= bound(rolled, 255)).all()
+        assert (
+            np.abs(unpacked(page, f"{name}-rollout", *rolled.shape) - rolled) <= bound(rolled, 255)
+        ).all()
 
 
 def test_a_page_too_large_is_coarser_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +117,9 @@ def test_a_page_too_large_is_coarser_and_says_so(monkeypatch: pytest.MonkeyPatch
 
 def test_weights_out_of_range_are_clipped() -> None:
     odd = np.array([np.nan, -1.0, 2.0]).reshape(1, 1, 1, 3)
-    assert chunk(attention_page(AttentionRecord(list("abc"), ["x"], {"cross": odd})), "cross-0") == bytes([0, 0, 255])
+    assert chunk(
+        attention_page(AttentionRecord(list("abc"), ["x"], {"cross": odd})), "cross-0"
+    ) == bytes([0, 0, 255])
 
 
 def test_evidence_keeps_its_signs() -> None:
@@ -115,8 +134,14 @@ def test_evidence_keeps_its_signs() -> None:
 
 def test_words_are_those_of_the_record() -> None:
     spans = [(0, 2), (2, 4), (4, 8), (8, 8)]
-    record = AttentionRecord(["un", "do", " now", "<eos>"], ["x"], {"cross": attention(1, 1, 1, 4)}, text_in="undo now")
-    page = attention_page(AttentionRecord(**{**vars(record), "source_spans": spans, "target_spans": [(0, 1)], "text_out": "x"}))
+    record = AttentionRecord(
+        ["un", "do", " now", "<eos>"], ["x"], {"cross": attention(1, 1, 1, 4)}, text_in="undo now"
+    )
+    page = attention_page(
+        AttentionRecord(
+            **{**vars(record), "source_spans": spans, "target_spans": [(0, 1)], "text_out": "x"}
+        )
+    )
     assert island(page)["words"] == [[["undo", "now", "<eos>"], [0, 0, 1, 2]], [["x"], [0]]]
     assert island(attention_page(record))["words"] == [None, None]
 
@@ -128,7 +153,15 @@ def test_only_its_own_script_and_style_may_work() -> None:
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{policy} 'sha256-{digest}'" in page
     assert "content=\"default-src 'none'; " in page
-    for absent in ("unsafe-inline", "://", "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("):
+    for absent in (
+        "unsafe-inline",
+        "://",
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacent",
+        "document.write",
+        "eval(",
+    ):
         assert absent not in page
     assert "not why the model chose" in page
 
@@ -136,7 +169,9 @@ def test_only_its_own_script_and_style_may_work() -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_words_stand_out_from_their_ground(dark: bool) -> None:
     """WCAG's contrast of text, at least 4.5."""
-    light_css, dark_css = re.findall(r":root \{(.*?)\}", Path(pages.__file__).with_name("page.css").read_text("utf-8"), re.S)[:2]
+    light_css, dark_css = re.findall(
+        r":root \{(.*?)\}", Path(pages.__file__).with_name("page.css").read_text("utf-8"), re.S
+    )[:2]
     css = dict(re.findall(r"--(\w+): (#\w+|[\d ]+);", light_css + (dark_css if dark else "")))
 
     def luminance(name: str) -> float:
@@ -146,7 +181,10 @@ def test_words_stand_out_from_their_ground(dark: bool) -> None:
             rgb = [int(value[i : i + 2], 16) for i in (0, 2, 4)]
         else:
             rgb = [int(part) for part in value.split()]
-        linear = [(c / 255 / 12.92) if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in rgb]
+        linear = [
+            (c / 255 / 12.92) if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4
+            for c in rgb
+        ]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     for text in ("ink", "quiet", "other", "glow"):
@@ -177,6 +215,8 @@ def test_mistakes_are_told_in_words() -> None:
 
 def test_numbers_that_are_none_stay_json() -> None:
     record = AttentionRecord(SOURCE, TARGET, BLOCKS, candidates=[[("a", float("nan"))]] * 3)
-    page = attention_page(record, tree=[Node("a", -1, 0, -np.inf, -np.inf, "chosen")], alternatives=[("b", -np.inf)])
+    page = attention_page(
+        record, tree=[Node("a", -1, 0, -np.inf, -np.inf, "chosen")], alternatives=[("b", -np.inf)]
+    )
     assert "NaN" not in json.dumps(island(page))
     assert "Infinity" not in json.dumps(island(page))

@@ -17,7 +17,9 @@ TABLES = {
 
 def test_every_example_is_tried():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(TABLES)
-    assert all(len(path.read_text(encoding="utf-8").splitlines()) <= 60 for path in EXAMPLES.glob("*.py"))
+    assert all(
+        len(path.read_text(encoding="utf-8").splitlines()) <= 60 for path in EXAMPLES.glob("*.py")
+    )
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -10,7 +10,9 @@ pytestmark = pytest.mark.slow
 
 
 def trained(tmp_path, data, preset, **given):
-    return regard.train(data, preset=preset, out=tmp_path / "run", reporter=Reporter(quiet=True), **given)
+    return regard.train(
+        data, preset=preset, out=tmp_path / "run", reporter=Reporter(quiet=True), **given
+    )
 
 
 def test_course(tmp_path):
@@ -29,7 +31,9 @@ def test_course_without_positions(tmp_path):
 
 
 def test_calculator(tmp_path):
-    assert regard.evaluate(trained(tmp_path, "arithmetic", "calculator")).report.exact_match >= 0.995
+    assert (
+        regard.evaluate(trained(tmp_path, "arithmetic", "calculator")).report.exact_match >= 0.995
+    )
 
 
 def test_demo(tmp_path):

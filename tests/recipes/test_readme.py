@@ -14,7 +14,9 @@ def blocks(language):
 
 
 def test_the_commands(tmp_path, command):
-    (tmp_path / "pairs.tsv").write_text("".join(f"a text {i}\tun texte {i}\n" for i in range(60)), encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"a text {i}\tun texte {i}\n" for i in range(60)), encoding="utf-8"
+    )
     (tmp_path / "in.txt").write_text("a text 1\n\na text 2\n", encoding="utf-8")
     lines = [line.split("#")[0].strip() for block in blocks("") for line in block.splitlines()]
     words = [shlex.split(line) for line in lines if line.startswith("regard ")]
@@ -32,7 +34,9 @@ def test_the_python(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (code,) = blocks("python")
     assert len(code.strip().splitlines()) <= 10
-    shorter = code.replace('train={"epochs": 2}', 'train={"steps": 3}, data={"options": {"train": 200, "dev": 20}}')
+    shorter = code.replace(
+        'train={"epochs": 2}', 'train={"steps": 3}, data={"options": {"train": 200, "dev": 20}}'
+    )
     assert shorter != code
     exec(compile(shorter, "README.md", "exec"), {})
     assert "(2, 4, " in capsys.readouterr().out

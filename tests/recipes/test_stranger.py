@@ -8,7 +8,13 @@ import pytest
 import regard
 
 TINY = ["train.steps=5", "train.tensorboard=off", "model.width=16", "model.ffn=16", "model.heads=2"]
-TINY += ["model.encoder_layers=1", "model.decoder_layers=1", "search.width=1", "search.limit_extra=2", "search.limit_ratio=1"]
+TINY += [
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "search.width=1",
+    "search.limit_extra=2",
+    "search.limit_ratio=1",
+]
 
 EMOJI, ARABIC = ("I am happy 😀", "je suis content 😀"), ("صباح الخير", "bonjour")
 LINES = [
@@ -36,7 +42,13 @@ def test_a_strangers_file_trains(file, command):
     done = command("train", file.name, *TINY)
     assert done.returncode == 0, done.stderr
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
-    reasons = {"empty line": "21, 26", "one column": "22", "too long": "23", "empty target": "27", "not UTF-8": "29"}
+    reasons = {
+        "empty line": "21, 26",
+        "one column": "22",
+        "too long": "23",
+        "empty target": "27",
+        "not UTF-8": "29",
+    }
     for reason, numbers in reasons.items():
         (line,) = (line for line in warnings if f": {reason} (" in line)
         assert "pairs.tsv: skipped" in line
@@ -73,13 +85,25 @@ MISTAKES = {
     "binary file": (["train", "picture.tsv"], "binary file"),
     "missing file": (["train", "missing.tsv"], "missing.tsv"),
     "unknown data": (["train", "arithmetik"], "did you mean arithmetic?"),
-    "unknown preset": (["train", "good.tsv", "--preset", "curse"], "no preset curse; did you mean course?"),
-    "misspelt setting": (["train", "good.tsv", "train.stesp=3"], "no setting train.stesp; did you mean train.steps?"),
-    "wrong value": (["train", "good.tsv", "train.steps=many"], "train.steps=many: must be a whole number"),
+    "unknown preset": (
+        ["train", "good.tsv", "--preset", "curse"],
+        "no preset curse; did you mean course?",
+    ),
+    "misspelt setting": (
+        ["train", "good.tsv", "train.stesp=3"],
+        "no setting train.stesp; did you mean train.steps?",
+    ),
+    "wrong value": (
+        ["train", "good.tsv", "train.steps=many"],
+        "train.steps=many: must be a whole number",
+    ),
     "not a setting": (["train", "good.tsv", "steps=3"], "'steps=3' is not a setting"),
     "missing config": (["train", "good.tsv", "--config", "my.toml"], "my.toml: no such file"),
     "nothing short enough": (["train", "good.tsv", "data.max_length=1"], "no pair is left"),
-    "column of a TSV": (["train", "good.tsv", "data.source=en"], "the columns of a TSV have no names"),
+    "column of a TSV": (
+        ["train", "good.tsv", "data.source=en"],
+        "the columns of a TSV have no names",
+    ),
     "no run": (["translate", "runs/none", "hello"], "runs/none: no such run"),
     "not a run": (["evaluate", "folder"], "folder: not a run"),
     "start from nothing": (["train", "good.tsv", "--from", "runs/none"], "runs/none: no such run"),
@@ -92,7 +116,9 @@ def mistakes(here: Path) -> Path:
     (here / "blank.tsv").write_text("\n\n   \n")
     (here / "folder").mkdir()
     (here / "picture.tsv").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8)
-    (here / "good.tsv").write_text("".join(f"I have {n} cats\tj'ai {n} chats\n" for n in range(1, 9)))
+    (here / "good.tsv").write_text(
+        "".join(f"I have {n} cats\tj'ai {n} chats\n" for n in range(1, 9))
+    )
     return here
 
 
@@ -110,7 +136,9 @@ def test_a_mistake_is_one_line(name, mistakes, monkeypatch, capfd):
     assert stopped.value.code == 2
     assert told.out == ""
     *earlier, line = told.err.splitlines()
-    assert not earlier or name == "nothing short enough"  # only that is found out after the plan was told
+    assert (
+        not earlier or name == "nothing short enough"
+    )  # only that is found out after the plan was told
     assert line.startswith("error: ")
     assert said in line
     assert sorted(mistakes.rglob("*")) == before

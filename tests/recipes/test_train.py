@@ -19,9 +19,20 @@ from regard.recipes.reporter import Reporter
 from regard.runs.weights import get_weights
 from regard.training.trainer import Trainer
 
-WORDS = [f"{a} {b}" for a in ("red", "green", "blue", "old", "new") for b in ("cat", "dog", "hat", "box")]
+WORDS = [
+    f"{a} {b}" for a in ("red", "green", "blue", "old", "new") for b in ("cat", "dog", "hat", "box")
+]
 PAIRS = [(f"the {words} .", f"{' '.join(reversed(words.split()))} !") for words in WORDS]
-FILES = ["config.toml", "tokenizer.json", "log.jsonl", "best", "samples.txt", "curves.png", "manifest.json", "README.md"]
+FILES = [
+    "config.toml",
+    "tokenizer.json",
+    "log.jsonl",
+    "best",
+    "samples.txt",
+    "curves.png",
+    "manifest.json",
+    "README.md",
+]
 
 
 @pytest.fixture
@@ -30,9 +41,19 @@ def train(tiny, tmp_path):
 
     def call(data=PAIRS, /, *, out="run", config=None, start_from=None, resume=False, **sections):
         words = {"text": {"tokenizer": "words"}, "data": {"batch_sentences": 5}}
-        given = sections if config or resume else merge(tiny, words if data is PAIRS else {}, sections)
+        given = (
+            sections if config or resume else merge(tiny, words if data is PAIRS else {}, sections)
+        )
         folder, quiet = tmp_path / out, Reporter(quiet=True)
-        return regard.train(data, out=folder, config=config, start_from=start_from, resume=resume, reporter=quiet, **given)
+        return regard.train(
+            data,
+            out=folder,
+            config=config,
+            start_from=start_from,
+            resume=resume,
+            reporter=quiet,
+            **given,
+        )
 
     return call
 
@@ -42,7 +63,9 @@ def weights(run, name="best"):
 
 
 def same(ours, theirs):
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
 
 
 def records(run, kind):
@@ -51,7 +74,10 @@ def records(run, kind):
 
 def digests(run):
     paths = sorted(path for path in run.path.rglob("*") if path.is_file() and path.suffix != ".png")
-    return {str(path.relative_to(run.path)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return {
+        str(path.relative_to(run.path)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+    }
 
 
 def test_thin_thread(run, capsys):
@@ -60,10 +86,17 @@ def test_thin_thread(run, capsys):
     assert result.source == "12+34"
     assert str(result) == result.text
     assert len(result.tokens) <= len(result.logprobs)
-    assert result.attention.blocks["cross"].shape == (1, 2, len(result.attention.target), len("12+34") + 1)
+    assert result.attention.blocks["cross"].shape == (
+        1,
+        2,
+        len(result.attention.target),
+        len("12+34") + 1,
+    )
     found = regard.evaluate(run.path)
     assert found.report.examples == len(found.pairs) == len(found.answers) == 12
-    assert found.answers == [answer.text for answer in regard.load(run)([pair.source for pair in found.pairs])]
+    assert found.answers == [
+        answer.text for answer in regard.load(run)([pair.source for pair in found.pairs])
+    ]
     for row in found.report.rows():
         print(*row)
     assert "BLEU" in capsys.readouterr().out
@@ -75,7 +108,17 @@ def test_the_folder(run):
     assert (run.path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert (run.path / "samples.txt").read_text().count("answer ") == 12
     card = (run.path / "README.md").read_text()
-    assert all(word in card for word in ("arithmetic", "60 pairs", "characters", "transformer", run.best, "regard translate"))
+    assert all(
+        word in card
+        for word in (
+            "arithmetic",
+            "60 pairs",
+            "characters",
+            "transformer",
+            run.best,
+            "regard translate",
+        )
+    )
     assert [r["step"] for r in records(run, "train")] == [2, 4, 6]
     assert [r["step"] for r in records(run, "dev")] == [3, 6]
     assert regard.Run.open(run.path).config == run.config
@@ -91,7 +134,9 @@ def test_config_repeats_the_run(train, run, tiny):
 
 def test_train_a_config(train, run):
     again = train(run.config, out="again", config=run.path / "config.toml")
-    plain = regard.train(run.config, out=again.path.with_name("plain"), reporter=Reporter(quiet=True))
+    plain = regard.train(
+        run.config, out=again.path.with_name("plain"), reporter=Reporter(quiet=True)
+    )
     assert plain.config == again.config == run.config
     assert same(weights(plain), weights(run))
 
@@ -110,13 +155,21 @@ def test_any_iterable_of_pairs(train, tiny, form):
 
 
 def test_several_targets_are_several_pairs(train):
-    run = train([(source, [target, target.upper()]) for source, target in PAIRS], data={"batch_sentences": 5})
+    run = train(
+        [(source, [target, target.upper()]) for source, target in PAIRS],
+        data={"batch_sentences": 5},
+    )
     assert run.manifest["pairs"] == 2 * (len(PAIRS) - 2)
 
 
 def test_fine_tuning_starts_from_the_old_weights(train):
     old = train(out="old")
-    new = train([("cat the", "un chat"), ("dog the", "un chien")] * 5, out="new", start_from=old.path, train={"rate": 0.0})
+    new = train(
+        [("cat the", "un chat"), ("dog the", "un chien")] * 5,
+        out="new",
+        start_from=old.path,
+        train={"rate": 0.0},
+    )
     assert same(weights(old), weights(new, new.checkpoints()[-1]))
     assert (new.path / "tokenizer.json").read_bytes() == (old.path / "tokenizer.json").read_bytes()
     assert new.config.model == old.config.model
@@ -146,7 +199,11 @@ def test_average(train, rate):
 def test_average_is_the_mean(train, monkeypatch, wins):
     """Whatever dev would say of it: what is judged last, when training is over, is the average."""
     better = Trainer.better
-    monkeypatch.setattr(Trainer, "better", lambda made, found: wins if made.progress.finished else better(made, found))
+    monkeypatch.setattr(
+        Trainer,
+        "better",
+        lambda made, found: wins if made.progress.finished else better(made, found),
+    )
     run = train(train=AVERAGE)
     assert run.best == ("averaged" if wins else "step-00000012")
     assert (run.path / "checkpoints" / "averaged").exists() == wins
@@ -158,7 +215,9 @@ def test_average_is_the_mean(train, monkeypatch, wins):
 
 @pytest.mark.parametrize("metric", ["exact_match", "bleu", "accuracy"])
 def test_best_by_another_metric(train, metric):
-    run = train(train={"metric": metric, "steps": 60, "evaluate_every": 10, "rate": 0.01}, data={"dev": 4})
+    run = train(
+        train={"metric": metric, "steps": 60, "evaluate_every": 10, "rate": 0.01}, data={"dev": 4}
+    )
     looks = records(run, "dev")
     assert all(0 <= look[metric] <= (100 if metric == "bleu" else 1) for look in looks)
     best = max(looks, key=lambda look: look[metric])  # the first of equals
@@ -166,9 +225,16 @@ def test_best_by_another_metric(train, metric):
 
 
 def test_the_card_tells_the_scores_of_the_best(train):
-    run = train(train={"metric": "accuracy", "steps": 60, "evaluate_every": 10, "rate": 0.01}, data={"dev": 4})
+    run = train(
+        train={"metric": "accuracy", "steps": 60, "evaluate_every": 10, "rate": 0.01},
+        data={"dev": 4},
+    )
     best = next(look for look in records(run, "dev") if run.best == f"step-{look['step']:08d}")
-    row = next(line for line in (run.path / "README.md").read_text().splitlines() if line.startswith("| best on dev"))
+    row = next(
+        line
+        for line in (run.path / "README.md").read_text().splitlines()
+        if line.startswith("| best on dev")
+    )
     assert f"loss {best['loss']:.4g}, accuracy {best['accuracy']:.4g}" in row
     assert run.best in row
 
@@ -220,7 +286,13 @@ def test_steps_alone_are_obeyed(train):
     run = train(train={"epochs": 0, "steps": 4})
     assert run.checkpoints()[-1] == "step-00000004"
     quiet = Reporter(quiet=True)
-    run = regard.train(PAIRS, out=run.path.with_name("bare"), train={"steps": 4}, model={"width": 16, "ffn": 16}, reporter=quiet)
+    run = regard.train(
+        PAIRS,
+        out=run.path.with_name("bare"),
+        train={"steps": 4},
+        model={"width": 16, "ffn": 16},
+        reporter=quiet,
+    )
     assert run.checkpoints()[-1] == "step-00000004"
 
 
@@ -240,14 +312,23 @@ def test_batches_of_sentences(train):
 def test_batches_of_tokens(train):
     steps = {}
     for budget in (20, 80):
-        run = train(out=str(budget), data={"batch_sentences": 0, "batch_tokens": budget}, train={"epochs": 1})
+        run = train(
+            out=str(budget),
+            data={"batch_sentences": 0, "batch_tokens": budget},
+            train={"epochs": 1},
+        )
         steps[budget] = records(run, "train")[-1]["step"]
-    assert steps[20] > 2 * steps[80] > 0  # a source of 5 tokens with its <eos>: 4 and 16 pairs a batch
+    assert (
+        steps[20] > 2 * steps[80] > 0
+    )  # a source of 5 tokens with its <eos>: 4 and 16 pairs a batch
 
 
 @pytest.mark.parametrize("attention", ["none", "before", "after"])
 def test_rnn(train, attention):
-    run = train(train={"steps": 3}, model={"kind": "rnn", "cell": "gru", "width": 12, "embedding": 8, "attention": attention})
+    run = train(
+        train={"steps": 3},
+        model={"kind": "rnn", "cell": "gru", "width": 12, "embedding": 8, "attention": attention},
+    )
     result = regard.load(run)("the red cat .")
     assert ("cross" in result.attention.blocks) == (attention != "none")
     assert "gru" in (run.path / "config.toml").read_text()
@@ -267,7 +348,9 @@ def test_evaluate_with_several_references(run, tmp_path):
     """Each source once, right if it equals any of its references."""
     sources = ["1+1", "2+2", "3+3"]
     answers = [result.text for result in regard.load(run)(sources)]
-    lines = [{"source": s, "target": ["no", a]} for s, a in zip(sources[:2], answers)] + [{"source": "3+3", "target": "no"}]
+    lines = [{"source": s, "target": ["no", a]} for s, a in zip(sources[:2], answers)] + [
+        {"source": "3+3", "target": "no"}
+    ]
     lines += [{"source": "1+1", "target": "neither"}]
     file = tmp_path / "three.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -313,7 +396,9 @@ def test_the_plan_tells_what_is_trained():
     splits = open_data("copy", options={"train": 300, "dev": 10, "test": 10})
     free, reasons = choose(splits, {})
     assert "of width 128" in " ".join(reasons)
-    chosen, reasons = choose(splits, {"model": {"width": "64"}, "train": {"steps": "9"}, "text": {"tokenizer": "bytes"}})
+    chosen, reasons = choose(
+        splits, {"model": {"width": "64"}, "train": {"steps": "9"}, "text": {"tokenizer": "bytes"}}
+    )
     assert "2+2 layers of width 64" in " ".join(reasons)
     assert not any(reason.startswith(("tokens:", "length:")) for reason in reasons)
     assert "epochs" not in chosen["train"]

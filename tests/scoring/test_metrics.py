@@ -10,8 +10,18 @@ from regard.errors import UserError
 from regard.scoring import metrics
 from regard.scoring.metrics import edit_distance, sentence_bleu
 
-HYPOTHESES = ["The cat sat on the mat.", "A dog barked at night", "", "we went home very early today"]
-REFERENCES = ["The cat sat on a mat.", "The dog barked all night", "Nothing at all .", "we went home very early today"]
+HYPOTHESES = [
+    "The cat sat on the mat.",
+    "A dog barked at night",
+    "",
+    "we went home very early today",
+]
+REFERENCES = [
+    "The cat sat on a mat.",
+    "The dog barked all night",
+    "Nothing at all .",
+    "we went home very early today",
+]
 ONE_EACH = [[r] for r in REFERENCES]
 words = st.lists(st.sampled_from("abcd"), max_size=20)
 
@@ -21,7 +31,11 @@ def distance_by_definition(a: tuple[str, ...], b: tuple[str, ...]) -> int:
     """The fewest edits, by trying each kind of edit on the first item."""
     if not a or not b:
         return len(a) + len(b)
-    shorter = [distance_by_definition(a[1:], b), distance_by_definition(a, b[1:]), distance_by_definition(a[1:], b[1:])]
+    shorter = [
+        distance_by_definition(a[1:], b),
+        distance_by_definition(a, b[1:]),
+        distance_by_definition(a[1:], b[1:]),
+    ]
     return shorter[2] if a[0] == b[0] else 1 + min(shorter)
 
 
@@ -36,7 +50,9 @@ def test_corpus_scores_are_those_of_sacrebleu(name: str) -> None:
 
 def test_the_tokeniser_is_in_the_signature_and_changes_the_score() -> None:
     plain = metrics.bleu(HYPOTHESES, ONE_EACH, tokenize="none")
-    assert plain.score == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="none").score)
+    assert plain.score == pytest.approx(
+        sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="none").score
+    )
     assert "tok:none" in plain.signature
     assert plain.score != metrics.bleu(HYPOTHESES, ONE_EACH).score
 
@@ -53,7 +69,9 @@ def test_ragged_references(name: str) -> None:
     assert better < 0 if name == "ter" else better > 0
 
 
-@pytest.mark.parametrize("score", [metrics.bleu, metrics.chrf, metrics.ter, metrics.exact_match, metrics.per])
+@pytest.mark.parametrize(
+    "score", [metrics.bleu, metrics.chrf, metrics.ter, metrics.exact_match, metrics.per]
+)
 def test_mistakes_are_told_in_words(score) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match="empty"):
         score([], [])
@@ -84,7 +102,9 @@ def test_word_and_phoneme_error_rate_take_the_nearest_pronunciation() -> None:
     assert metrics.wer(outputs, answers) == pytest.approx(2 / 3)
     # 0 of 6; one edit to either, the longer has 4; 3 of 3
     assert metrics.per(outputs, answers) == pytest.approx(4 / 13)
-    assert metrics.per(outputs, [list(reversed(a)) for a in answers]) == metrics.per(outputs, answers)
+    assert metrics.per(outputs, [list(reversed(a)) for a in answers]) == metrics.per(
+        outputs, answers
+    )
 
 
 @given(words, words)
@@ -102,7 +122,9 @@ def test_edit_distance_is_a_distance(a: list[str], b: list[str], c: list[str]) -
 def test_sentence_bleu_by_hand() -> None:
     hypothesis, reference = ["he", "is", "calm"], ["he", "is", "very", "calm", "today"]
     # p_1 = 3/3, p_2 = 1/2 ("he is"), p_3 = 0/1
-    assert sentence_bleu(hypothesis, reference, 2) == pytest.approx(math.exp(1 - 5 / 3) * 1 * 0.5**0.25)
+    assert sentence_bleu(hypothesis, reference, 2) == pytest.approx(
+        math.exp(1 - 5 / 3) * 1 * 0.5**0.25
+    )
     assert sentence_bleu(hypothesis, reference) == 0
     # "the" is found once only, as often as the reference has it; the output is longer, so no penalty
     assert sentence_bleu(["the"] * 4, ["the", "cat"], 1) == pytest.approx((1 / 4) ** 0.5)

@@ -14,7 +14,13 @@ REFERENCES = [["the cat sat on the mat"], ["the dog", "dogs"]]
 
 
 def make(**changes: Any) -> Report:
-    measured = {"loss": 0.5, "tokens": 8, "correct": 6, "seconds": 2.0, "generated_tokens": 30} | changes
+    measured = {
+        "loss": 0.5,
+        "tokens": 8,
+        "correct": 6,
+        "seconds": 2.0,
+        "generated_tokens": 30,
+    } | changes
     return report(HYPOTHESES, REFERENCES, ["x", "y"], **measured)
 
 
@@ -50,4 +56,13 @@ def test_nothing_overflows_and_json_stays_json() -> None:
 
 def test_sources_must_pair_up() -> None:
     with pytest.raises(UserError, match="pair up"):
-        report(HYPOTHESES, REFERENCES, ["x"], loss=0.0, tokens=1, correct=1, seconds=1.0, generated_tokens=1)
+        report(
+            HYPOTHESES,
+            REFERENCES,
+            ["x"],
+            loss=0.0,
+            tokens=1,
+            correct=1,
+            seconds=1.0,
+            generated_tokens=1,
+        )

@@ -9,14 +9,32 @@ from regard.errors import UserError
 from regard.scoring import metrics, significance
 from regard.scoring.significance import Metric, paired_bootstrap, sacre_scorer
 
-WORDS = ["the", "a", "cat", "dog", "house", "sees", "runs", "quickly", "over", "under", "red", "blue", "big", "small"]
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "house",
+    "sees",
+    "runs",
+    "quickly",
+    "over",
+    "under",
+    "red",
+    "blue",
+    "big",
+    "small",
+]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
 def spoil(sentences: list[str], rate: float, seed: int) -> list[str]:
     """The sentences with a share of their words replaced."""
     rng = random.Random(seed)
-    return [" ".join(rng.choice(WORDS) if rng.random() < rate else w for w in s.split()) for s in sentences]
+    return [
+        " ".join(rng.choice(WORDS) if rng.random() < rate else w for w in s.split())
+        for s in sentences
+    ]
 
 
 RNG = random.Random(0)
@@ -49,7 +67,9 @@ def test_a_clearly_better_system_is_found_either_way_round(metric: Metric) -> No
 
 def test_equally_good_systems_are_rarely_told_apart() -> None:
     low = sum(
-        paired_bootstrap(spoil(TEXTS, 0.3, s), spoil(TEXTS, 0.3, s + 50), REFERENCES, samples=200).p < 0.05 for s in range(10)
+        paired_bootstrap(spoil(TEXTS, 0.3, s), spoil(TEXTS, 0.3, s + 50), REFERENCES, samples=200).p
+        < 0.05
+        for s in range(10)
     )
     assert low <= 3
 
@@ -87,11 +107,15 @@ def test_the_public_way_gives_the_numbers_of_the_private_one(name: str) -> None:
         assert slow(counts) == pytest.approx(fast(counts), rel=1e-12)
 
 
-def test_a_comparison_is_the_same_without_private_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_is_the_same_without_private_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     a, b = spoil(TEXTS[:40], 0.3, 1), spoil(TEXTS[:40], 0.2, 2)
     usual = paired_bootstrap(a, b, REFERENCES[:40], samples=30, tokenize="none")
     monkeypatch.setattr(significance, "_by_statistics", significance._by_repeated_lines)
-    assert paired_bootstrap(a, b, REFERENCES[:40], samples=30, tokenize="none") == pytest.approx(usual)
+    assert paired_bootstrap(a, b, REFERENCES[:40], samples=30, tokenize="none") == pytest.approx(
+        usual
+    )
 
 
 def test_the_tokenizer_is_the_one_asked_for() -> None:

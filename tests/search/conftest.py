@@ -20,7 +20,9 @@ class TableState:
         return TableState(self.names[sentences], self.prefix[sentences.unsqueeze(-1), beams])
 
     def join(self, other: "TableState") -> "TableState":
-        return TableState(torch.cat((self.names, other.names)), torch.cat((self.prefix, other.prefix)))
+        return TableState(
+            torch.cat((self.names, other.names)), torch.cat((self.prefix, other.prefix))
+        )
 
 
 @dataclass
@@ -33,16 +35,22 @@ class Table:
     @classmethod
     def random(cls, seed: int, sentences: int = 4, vocabulary: int = 7, levels: int = 0) -> "Table":
         """With `levels` the logits take so few values that most are tied."""
-        logits = torch.randn(sentences, CELLS, vocabulary, generator=torch.Generator().manual_seed(seed))
+        logits = torch.randn(
+            sentences, CELLS, vocabulary, generator=torch.Generator().manual_seed(seed)
+        )
         logits = 2 * logits.double()  # so that rounding makes no two hypotheses equal
         return cls((logits * levels / 4).round() if levels else logits)
 
     def step(self, tokens: Tensor, state: TableState) -> tuple[Tensor, TableState]:
         prefix = (state.prefix * 31 + tokens.view_as(state.prefix) + 1) % CELLS
         self.fed.append(state.names.repeat_interleave(prefix.shape[1]).tolist())
-        return self.logits[state.names.unsqueeze(-1), prefix].flatten(0, 1), TableState(state.names, prefix)
+        return self.logits[state.names.unsqueeze(-1), prefix].flatten(0, 1), TableState(
+            state.names, prefix
+        )
 
-    def logprobs(self, sentence: int, tokens: list[int], banned: tuple[int, ...] = (0, 1)) -> list[float]:
+    def logprobs(
+        self, sentence: int, tokens: list[int], banned: tuple[int, ...] = (0, 1)
+    ) -> list[float]:
         """The next log-probabilities (V,) after `tokens`, computed without any search."""
         prefix = 0
         for token in [1, *tokens]:

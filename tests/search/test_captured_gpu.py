@@ -29,7 +29,9 @@ MODELS = {
 
 def sources(count):
     rng = random.Random(3)
-    rows = [[rng.randrange(16, SIZE) for _ in range(rng.randint(2, 40) - 1)] + [2] for _ in range(count)]
+    rows = [
+        [rng.randrange(16, SIZE) for _ in range(rng.randint(2, 40) - 1)] + [2] for _ in range(count)
+    ]
     return sorted(rows, key=len, reverse=True)
 
 
@@ -48,7 +50,9 @@ def test_graphs_write_what_the_engine_writes(kind, width):
     graphs = Captured(partial(reserve, model), model.step, Beam(width), suppressed, 0)
     ways = (
         lambda jobs: list(graphs.decode(jobs, 2048)),
-        lambda jobs: list(graphs.decode(jobs, 2048)),  # again: the graphs are there already, their memory is used
+        lambda jobs: list(
+            graphs.decode(jobs, 2048)
+        ),  # again: the graphs are there already, their memory is used
         lambda jobs: list(decode(model.step, begin, jobs, Beam(width), Rules(device=cuda), 2048)),
     )
     answers = []

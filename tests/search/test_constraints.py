@@ -43,7 +43,9 @@ def test_constraints_hold(table, seed, prefix, no_repeat, forbid, minimum):
     limit, constraints = [3, 12, 8, 12], Constraints(prefix, no_repeat, sorted(forbid))
     model = table.random(seed)
     for search, more in SEARCHES:
-        found = lists(model.run(search, limit=limit, constraints=constraints, minimum=minimum, **more))
+        found = lists(
+            model.run(search, limit=limit, constraints=constraints, minimum=minimum, **more)
+        )
         for sentence, forced in enumerate(prefix):
             assert found[sentence]
             for one in found[sentence]:
@@ -52,7 +54,10 @@ def test_constraints_hold(table, seed, prefix, no_repeat, forbid, minimum):
                 assert one.logprobs[:length] == [0.0] * min(length, limit[sentence])
                 assert not forbid & set(one.tokens[length:])
                 # the prefix wins over the ban on repetition; what follows it repeats nothing
-                assert all(holds_no_repeat(one.tokens, no_repeat, end) for end in range(length + 1, len(one.tokens) + 1))
+                assert all(
+                    holds_no_repeat(one.tokens, no_repeat, end)
+                    for end in range(length + 1, len(one.tokens) + 1)
+                )
                 assert not one.finished or len(one.tokens) >= minimum
 
 
@@ -61,8 +66,16 @@ def test_constraints_hold(table, seed, prefix, no_repeat, forbid, minimum):
 def test_nothing_is_repeated_without_a_prefix(table, seed, size):
     for search, more in SEARCHES:
         constraints = Constraints(no_repeat=size)
-        for found in lists(table.random(seed).run(search, limit=[30] * 4, constraints=constraints, minimum=8, **more)):
-            assert all(holds_no_repeat(one.tokens, size, end) for one in found for end in range(len(one.tokens) + 1))
+        for found in lists(
+            table.random(seed).run(
+                search, limit=[30] * 4, constraints=constraints, minimum=8, **more
+            )
+        ):
+            assert all(
+                holds_no_repeat(one.tokens, size, end)
+                for one in found
+                for end in range(len(one.tokens) + 1)
+            )
 
 
 @quick
@@ -72,7 +85,9 @@ def test_repeats_are_those_of_the_definition(tokens, size):
         return
     grams = {tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)}
     tail = tuple(tokens[len(tokens) - size + 1 :])
-    assert repeats(torch.tensor([tokens]), size, 5)[0].tolist() == [(*tail, token) in grams for token in range(5)]
+    assert repeats(torch.tensor([tokens]), size, 5)[0].tolist() == [
+        (*tail, token) in grams for token in range(5)
+    ]
 
 
 def test_a_dead_end_is_an_unfinished_hypothesis(table):
@@ -80,7 +95,9 @@ def test_a_dead_end_is_an_unfinished_hypothesis(table):
     model = table.random(1)
     for search, more in SEARCHES:
         constraints = Constraints(no_repeat=1)
-        for found in lists(model.run(search, limit=[9] * 4, minimum=6, constraints=constraints, **more)):
+        for found in lists(
+            model.run(search, limit=[9] * 4, minimum=6, constraints=constraints, **more)
+        ):
             assert found
             for one in found:
                 assert sorted(one.tokens) == [3, 4, 5, 6]
@@ -90,14 +107,22 @@ def test_a_dead_end_is_an_unfinished_hypothesis(table):
 
 def test_nothing_may_be_produced_at_all(table):
     for search, more in SEARCHES:
-        found = lists(table.random(1).run(search, limit=[9] * 4, suppress=torch.ones(7, dtype=torch.bool), **more))
-        assert all(one == Hypothesis([], 0.0, [], False) for hypotheses in found for one in hypotheses)
+        found = lists(
+            table.random(1).run(
+                search, limit=[9] * 4, suppress=torch.ones(7, dtype=torch.bool), **more
+            )
+        )
+        assert all(
+            one == Hypothesis([], 0.0, [], False) for hypotheses in found for one in hypotheses
+        )
 
 
 def test_fewer_hypotheses_than_beams(table):
     """One token and <eos>: the beam has one live hypothesis, whatever its width."""
     constraints = Constraints(forbid=[3, 5, 6])
-    for found in table.random(2).run(beam, limit=[4] * 4, width=5, n_best=5, constraints=constraints):
+    for found in table.random(2).run(
+        beam, limit=[4] * 4, width=5, n_best=5, constraints=constraints
+    ):
         assert sorted(one.tokens for one in found) == [[4] * length for length in range(5)]
 
 
@@ -106,8 +131,16 @@ def test_a_forced_prefix_may_be_suppressed_elsewhere(table):
     suppress[5] = True
     for search, more in SEARCHES:
         constraints = Constraints([[5]] * 4)
-        found = lists(table.random(4).run(search, limit=[6] * 4, suppress=suppress, constraints=constraints, **more))
-        assert all(one.tokens.count(5) == 1 == one.tokens[0] - 4 for hypotheses in found for one in hypotheses)
+        found = lists(
+            table.random(4).run(
+                search, limit=[6] * 4, suppress=suppress, constraints=constraints, **more
+            )
+        )
+        assert all(
+            one.tokens.count(5) == 1 == one.tokens[0] - 4
+            for hypotheses in found
+            for one in hypotheses
+        )
 
 
 def test_what_a_caller_can_put_right(table):

@@ -9,7 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.search import Beam, Constraints, Greedy, Hypothesis, Job, Rules, Sample, beam, decode, greedy, sample
+from regard.search import (
+    Beam,
+    Constraints,
+    Greedy,
+    Hypothesis,
+    Job,
+    Rules,
+    Sample,
+    beam,
+    decode,
+    greedy,
+    sample,
+)
 from regard.search.sample import draw
 from regard.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -34,7 +46,11 @@ def flat(result: list[Any]) -> list[Hypothesis]:
 
 
 def close(one: Hypothesis, other: Hypothesis) -> bool:
-    return one.tokens == other.tokens and one.finished == other.finished and math.isclose(one.score, other.score, rel_tol=1e-9)
+    return (
+        one.tokens == other.tokens
+        and one.finished == other.finished
+        and math.isclose(one.score, other.score, rel_tol=1e-9)
+    )
 
 
 # ---- beam ----
@@ -43,7 +59,11 @@ def close(one: Hypothesis, other: Hypothesis) -> bool:
 @quick
 @given(SEEDS, LEVELS, st.integers(0, 3), st.integers(0, 2), PENALTIES)
 def test_beam_of_one_is_greedy(table, seed, levels, minimum, no_repeat, length_penalty):
-    rules = {"limit": [5, 1, 9, 7], "minimum": minimum, "constraints": Constraints(no_repeat=no_repeat)}
+    rules = {
+        "limit": [5, 1, 9, 7],
+        "minimum": minimum,
+        "constraints": Constraints(no_repeat=no_repeat),
+    }
     rules["length_penalty"] = length_penalty
     model = table.random(seed, levels=levels)
     wide = model.run(beam, width=1, **rules)
@@ -57,23 +77,31 @@ def test_beam_of_one_is_greedy(table, seed, levels, minimum, no_repeat, length_p
 def test_a_score_is_the_sum_over_the_length_to_the_penalty(table, seed, length_penalty):
     """In every search alike, and exactly: it is computed from the log-probabilities that are given with it."""
     model = table.random(seed)
-    for search, more in every_search([0, 1, 2, 3], limit=[5, 1, 9, 7], length_penalty=length_penalty):
+    for search, more in every_search(
+        [0, 1, 2, 3], limit=[5, 1, 9, 7], length_penalty=length_penalty
+    ):
         for one in flat(model.run(search, **more)):
             assert one.score == math.fsum(one.logprobs) / len(one.logprobs) ** length_penalty
 
 
-def enumerate_all(model, sentence: int, limit: int, alpha: float, tokens=(), logprobs=()) -> list[Hypothesis]:
+def enumerate_all(
+    model, sentence: int, limit: int, alpha: float, tokens=(), logprobs=()
+) -> list[Hypothesis]:
     """Every sequence that ends within `limit` steps or is cut there."""
     if (tokens and tokens[-1] == EOS) or len(tokens) == limit:
         finished = tokens[-1] == EOS
         score = sum(logprobs) / len(tokens) ** alpha
-        return [Hypothesis(list(tokens[:-1] if finished else tokens), score, list(logprobs), finished)]
+        return [
+            Hypothesis(list(tokens[:-1] if finished else tokens), score, list(logprobs), finished)
+        ]
     following = model.logprobs(sentence, list(tokens))
     return [
         found
         for token, logprob in enumerate(following)
         if logprob > -math.inf
-        for found in enumerate_all(model, sentence, limit, alpha, (*tokens, token), (*logprobs, logprob))
+        for found in enumerate_all(
+            model, sentence, limit, alpha, (*tokens, token), (*logprobs, logprob)
+        )
     ]
 
 
@@ -87,7 +115,9 @@ def test_a_wide_enough_beam_is_exhaustive(table, seed, vocabulary, limit, alpha)
     """
     model = table.random(seed, sentences=2, vocabulary=vocabulary)
     width = (vocabulary - 2) ** limit  # <pad> and <bos> are no choice
-    found = model.run(beam, width=width, n_best=width, patience=2.0, length_penalty=alpha, limit=[limit] * 2)
+    found = model.run(
+        beam, width=width, n_best=width, patience=2.0, length_penalty=alpha, limit=[limit] * 2
+    )
     for sentence, mine in enumerate(found):
         truth = sorted(enumerate_all(model, sentence, limit, alpha), key=lambda one: -one.score)
         assert len(mine) == len(truth)
@@ -96,7 +126,16 @@ def test_a_wide_enough_beam_is_exhaustive(table, seed, vocabulary, limit, alpha)
         assert all(close(one, by_tokens[tuple(one.tokens), one.finished]) for one in mine)
 
 
-def slow_beam(model, sentence: int, limit: int, K: int, n_best: int, alpha: float, patience: float, minimum: int):
+def slow_beam(
+    model,
+    sentence: int,
+    limit: int,
+    K: int,
+    n_best: int,
+    alpha: float,
+    patience: float,
+    minimum: int,
+):
     """CTranslate2's walk over the ranks, one sentence at a time, in plain Python."""
     live, done, top = [((), (), 0.0)], [], False
     for t in range(limit):
@@ -116,14 +155,23 @@ def slow_beam(model, sentence: int, limit: int, K: int, n_best: int, alpha: floa
                 live += [spare.pop(0)] if spare else []
             else:
                 live.append(one)
-        if (top and len(done) >= n_best) if alpha == 0 else len(done) >= math.floor(K * patience + 0.5):
+        if (
+            (top and len(done) >= n_best)
+            if alpha == 0
+            else len(done) >= math.floor(K * patience + 0.5)
+        ):
             break
     return t + 1, sorted(done, key=lambda one: -one[0])[:n_best]
 
 
 @quick
 @given(
-    SEEDS, st.integers(1, 4), st.integers(1, 4), st.sampled_from([0.0, 0.6, 1.0]), st.sampled_from([1.0, 1.5]), st.integers(0, 2)
+    SEEDS,
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.6, 1.0]),
+    st.sampled_from([1.0, 1.5]),
+    st.integers(0, 2),
 )
 def test_beam_equals_the_walk_of_ctranslate2(table, seed, width, n_best, alpha, patience, minimum):
     model, limit, n_best = table.random(seed, vocabulary=9), [6, 3, 8, 1], min(n_best, width)
@@ -132,7 +180,9 @@ def test_beam_equals_the_walk_of_ctranslate2(table, seed, width, n_best, alpha, 
     for sentence, mine in enumerate(found):
         steps, truth = slow_beam(model, sentence, limit[sentence], width, alpha=alpha, **options)
         assert steps == sum(sentence in rows for rows in model.fed)
-        assert [one.tokens for one in mine] == [[x for x in tokens if x != EOS] for _, tokens in truth]
+        assert [one.tokens for one in mine] == [
+            [x for x in tokens if x != EOS] for _, tokens in truth
+        ]
         assert [one.finished for one in mine] == [tokens[-1] == EOS for _, tokens in truth]
         assert [one.score for one in mine] == pytest.approx([score for score, _ in truth], rel=1e-9)
 
@@ -181,7 +231,10 @@ def test_a_sentence_does_not_see_its_batch(table, seed, levels, names, size):
     prefix = [[], [5], [4, 4], []]
 
     def rules(some):
-        return {"limit": [limit[name] for name in some], "constraints": Constraints([prefix[name] for name in some], 3)}
+        return {
+            "limit": [limit[name] for name in some],
+            "constraints": Constraints([prefix[name] for name in some], 3),
+        }
 
     for number, (search, more) in enumerate(every_search(names, **rules(names))):
         together = model.run(search, names, **more)
@@ -200,7 +253,9 @@ def test_limits_and_logprobs(table, seed, limit):
                 assert len(one.logprobs) == len(one.tokens) + one.finished <= limit[sentence]
                 assert one.finished or len(one.tokens) == limit[sentence]
                 steps = [*one.tokens, EOS][: len(one.logprobs)]
-                truth = [model.logprobs(sentence, one.tokens[:t])[token] for t, token in enumerate(steps)]
+                truth = [
+                    model.logprobs(sentence, one.tokens[:t])[token] for t, token in enumerate(steps)
+                ]
                 assert one.logprobs == pytest.approx(truth, rel=1e-9)
                 assert one.score == pytest.approx(sum(truth) / len(truth), rel=1e-9)
 
@@ -211,7 +266,9 @@ def test_minimum_and_what_is_never_produced(table, seed, minimum):
     suppress = torch.zeros(9, dtype=torch.bool)
     suppress[[UNK, 5]] = True
     model = table.random(seed, vocabulary=9)
-    for search, more in every_search([0, 1, 2, 3], limit=[8] * 4, minimum=minimum, suppress=suppress):
+    for search, more in every_search(
+        [0, 1, 2, 3], limit=[8] * 4, minimum=minimum, suppress=suppress
+    ):
         for one in flat(model.run(search, **more)):
             assert len(one.tokens) >= minimum
             assert not {PAD, BOS, EOS, UNK, 5} & set(one.tokens)
@@ -228,8 +285,12 @@ def test_finished_sentences_are_not_stepped_again(table, seed):
             steps = sum(sentence in rows for rows in model.fed)
             longest = max(len(one.logprobs) for one in flat([found[sentence]]))
             # the last step of a beam may end a hypothesis that is not among the best
-            assert steps == longest or (search is beam and longest < steps <= [2, 9, 5, 9][sentence])
-        assert len(model.fed) == max(sum(sentence in rows for rows in model.fed) for sentence in range(4))
+            assert steps == longest or (
+                search is beam and longest < steps <= [2, 9, 5, 9][sentence]
+            )
+        assert len(model.fed) == max(
+            sum(sentence in rows for rows in model.fed) for sentence in range(4)
+        )
         rows = {greedy: 1, beam: 3, sample: 2}[search]
         assert all(step.count(sentence) <= rows for step in model.fed for sentence in range(4))
 
@@ -259,11 +320,15 @@ def test_top_k_and_top_p(table, seed, top_k, top_p, levels):
         mass += math.exp(logprob)
     allowed = {"top_k": {token for token, _ in order[:top_k]}, "top_p": nucleus}
     for name, value in (("top_k", top_k), ("top_p", top_p)):
-        found = model.run(sample, [0] * count, limit=[1] * count, seeds=range(count), **{name: value})
+        found = model.run(
+            sample, [0] * count, limit=[1] * count, seeds=range(count), **{name: value}
+        )
         assert {(one.tokens or [EOS])[0] for [one] in found} <= allowed[name]
     likeliest = model.run(greedy, limit=[9])
     assert model.run(sample, limit=[9], seeds=[seed], top_k=1) == [likeliest]
-    assert [one.tokens for one in flat(model.run(sample, limit=[9], seeds=[seed], top_p=1e-9))] == [likeliest[0].tokens]
+    assert [one.tokens for one in flat(model.run(sample, limit=[9], seeds=[seed], top_p=1e-9))] == [
+        likeliest[0].tokens
+    ]
 
 
 def test_the_ends_of_the_dice():
@@ -308,7 +373,9 @@ def test_broken_logits_are_refused(table, number, share):
 def test_inference_mode_changes_nothing(table):
     model = table.random(5)
     constraints = Constraints([[3], [], [4, 5], []], no_repeat=2, forbid=[6])
-    for search, more in every_search([0, 1, 2, 3], limit=[3, 9, 6, 12], minimum=2, constraints=constraints):
+    for search, more in every_search(
+        [0, 1, 2, 3], limit=[3, 9, 6, 12], minimum=2, constraints=constraints
+    ):
         outside = model.run(search, **more)
         with torch.inference_mode():
             assert model.run(search, **more) == outside
@@ -323,7 +390,9 @@ def test_an_empty_batch(table):
 
 
 @quick
-@given(SEEDS, st.lists(st.integers(1, 9), min_size=6, max_size=6), st.integers(1, 6), st.integers(0, 3))
+@given(
+    SEEDS, st.lists(st.integers(1, 9), min_size=6, max_size=6), st.integers(1, 6), st.integers(0, 3)
+)
 def test_waiting_changes_nothing(table, seed, limits, room, kind):
     """Few stand side by side, the others wait: what is found is what each would find alone."""
     model = table.random(seed, sentences=6)

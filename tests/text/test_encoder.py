@@ -9,13 +9,39 @@ from regard.text import encoder as encoder_module
 from regard.text.encoder import encoder_for
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
-TEXTS = ["he's calm . 😀", "il est calme !", "العربية hello hello <eos>", "déjà vu, 1 + 1 = 2", "don't  we'll\u00a0?"] * 20
+TEXTS = [
+    "he's calm . 😀",
+    "il est calme !",
+    "العربية hello hello <eos>",
+    "déjà vu, 1 + 1 = 2",
+    "don't  we'll\u00a0?",
+] * 20
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
 TOKENIZERS = {kind: train_tokenizer(kind, TEXTS, size=400) for kind in KINDS}
 each = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=KINDS)
 
-spaces = st.sampled_from([" ", " ", " ", "  ", "\t", "\n", "\u00a0", "\u202f", "\u2003", "\x1c", "\x85", "\u3000"])
-words = st.sampled_from(["he's", "calm", "'s", "'", "12", "3a", "é", "e\u0301", "...", "😀", "ﷺ", "\u200b", "\ud800", "²", "_"])
+spaces = st.sampled_from(
+    [" ", " ", " ", "  ", "\t", "\n", "\u00a0", "\u202f", "\u2003", "\x1c", "\x85", "\u3000"]
+)
+words = st.sampled_from(
+    [
+        "he's",
+        "calm",
+        "'s",
+        "'",
+        "12",
+        "3a",
+        "é",
+        "e\u0301",
+        "...",
+        "😀",
+        "ﷺ",
+        "\u200b",
+        "\ud800",
+        "²",
+        "_",
+    ]
+)
 sentences = st.lists(st.one_of(spaces, words)).map("".join)
 
 
@@ -37,7 +63,9 @@ def encoded(tokenizer: Tokenizer, batches: list[list[str]]) -> list[list[int]]:
 @example(batches=[[]])
 @example(batches=[["", " ", "a b", "  a  b ", "a \tb", "a b\u00a0c d"], ["a b", "a b"]])
 def test_many_at_once_are_each_alone(tokenizer: Tokenizer, batches: list[list[str]]) -> None:
-    assert encoded(tokenizer, batches) == [tokenizer.encode(text) for batch in batches for text in batch]
+    assert encoded(tokenizer, batches) == [
+        tokenizer.encode(text) for batch in batches for text in batch
+    ]
 
 
 def test_only_so_many_words_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

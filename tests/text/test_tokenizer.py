@@ -20,7 +20,9 @@ KINDS = ("characters", "bytes", "words", "bpe", "unigram")
 TOKENIZERS = {kind: train_tokenizer(kind, iter(TEXTS), size=400) for kind in KINDS}
 OF_BYTES = ("bytes", "bpe", "unigram")
 each = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=KINDS)
-each_of_bytes = pytest.mark.parametrize("tokenizer", [TOKENIZERS[kind] for kind in OF_BYTES], ids=OF_BYTES)
+each_of_bytes = pytest.mark.parametrize(
+    "tokenizer", [TOKENIZERS[kind] for kind in OF_BYTES], ids=OF_BYTES
+)
 
 laws = settings(max_examples=60, deadline=None)
 any_text = st.text()
@@ -35,7 +37,9 @@ def test_any_text_survives(tokenizer: Tokenizer, text: str) -> None:
 
 
 @each_of_bytes
-@pytest.mark.parametrize("text", ["", " ", "  a\t\n", "\0", "👩‍👩‍👧 é e\u0301 ﷽", "\u2028\x85", "<eos> <pad>", "日本語"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "  a\t\n", "\0", "👩‍👩‍👧 é e\u0301 ﷽", "\u2028\x85", "<eos> <pad>", "日本語"]
+)
 def test_awkward_text_survives(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
 
@@ -61,7 +65,9 @@ def test_pieces_are_the_ids_with_their_share_of_the_text(tokenizer: Tokenizer, t
     normal = unicodedata.normalize("NFC", text)
     pieces = tokenizer.pieces(text)
     assert [piece.id for piece in pieces] == tokenizer.encode(text)
-    assert all(piece.text == normal[piece.start : piece.end] for piece in pieces if "�" not in piece.text)
+    assert all(
+        piece.text == normal[piece.start : piece.end] for piece in pieces if "�" not in piece.text
+    )
     covered = {i for piece in pieces for i in range(piece.start, piece.end)}
     assert covered >= {i for i, letter in enumerate(normal) if not letter.isspace()}
 
@@ -69,7 +75,9 @@ def test_pieces_are_the_ids_with_their_share_of_the_text(tokenizer: Tokenizer, t
 @each
 @laws
 @given(ids=any_ids)
-@example(ids=[FIRST + 0xED, FIRST + 0xA0])  # bytes that could begin a character, and make two strange ones
+@example(
+    ids=[FIRST + 0xED, FIRST + 0xA0]
+)  # bytes that could begin a character, and make two strange ones
 def test_spans_cover_the_decoded_text(tokenizer: Tokenizer, ids: list[int]) -> None:
     text, spans = tokenizer.decode(ids), tokenizer.spans(ids)
     assert len(spans) == len(ids) == len(tokenizer.token_texts(ids))
@@ -79,7 +87,9 @@ def test_spans_cover_the_decoded_text(tokenizer: Tokenizer, ids: list[int]) -> N
         if id < FIRST and id != UNK:
             assert start == end
         elif id >= FIRST and "�" not in text[start:end]:
-            assert shown == text[start:end] or "�" in shown  # the parts of a whole character show as parts
+            assert (
+                shown == text[start:end] or "�" in shown
+            )  # the parts of a whole character show as parts
 
 
 @each
@@ -107,8 +117,12 @@ def test_specials_are_dropped_and_the_unknown_shows(tokenizer: Tokenizer) -> Non
     assert tokenizer.token_texts([BOS, EOS, UNK]) == ["<bos>", "<eos>", "<unk>"]
 
 
-BPE = train_tokenizer("bpe", [" ".join(TEXTS), "merged merger merges emerged emerge " * 9], size=600)
-LONG = BPE.encode("he merged the merger , emerged calm and is calm , calm as merges go . déjà vu hello hello !")
+BPE = train_tokenizer(
+    "bpe", [" ".join(TEXTS), "merged merger merges emerged emerge " * 9], size=600
+)
+LONG = BPE.encode(
+    "he merged the merger , emerged calm and is calm , calm as merges go . déjà vu hello hello !"
+)
 
 
 @laws
@@ -122,7 +136,9 @@ def test_varied_ids_are_the_same_text(text: str, dropout: float, seed: int) -> N
     assert (varied[0], varied[-2:]) == (BOS, [EOS, PAD])
     assert dropout or varied == ids
     if dropout == 1.0:
-        assert len(varied) == 4 + len(BPE.decode([id for id in varied if id >= FIRST]).encode())  # bytes
+        assert len(varied) == 4 + len(
+            BPE.decode([id for id in varied if id >= FIRST]).encode()
+        )  # bytes
 
 
 @laws
@@ -145,8 +161,13 @@ def test_cuts_vary_by_seed_alone() -> None:
     cuts = [tuple(BPE.vary(LONG, 0.1, seed)) for seed in range(50)]
     assert len(set(cuts)) > 40
     again = from_json(BPE.to_json())
-    assert [tuple(again.vary(np.array(LONG), 0.1, seed)) for seed in reversed(range(50))] == cuts[::-1]
-    longer = [sum(len(BPE.vary(LONG, dropout, seed)) for seed in range(50)) for dropout in (0.0, 0.1, 0.5, 0.9)]
+    assert [tuple(again.vary(np.array(LONG), 0.1, seed)) for seed in reversed(range(50))] == cuts[
+        ::-1
+    ]
+    longer = [
+        sum(len(BPE.vary(LONG, dropout, seed)) for seed in range(50))
+        for dropout in (0.0, 0.1, 0.5, 0.9)
+    ]
     assert sorted(set(longer)) == longer
 
 
@@ -205,7 +226,9 @@ def test_size_is_kept_to() -> None:
     assert all(tokenizer.size <= 400 for tokenizer in TOKENIZERS.values())
 
 
-@pytest.mark.parametrize(("kind", "size"), [("bpe", 100), ("unigram", 271), ("words", 16), ("caracters", 300)])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("bpe", 100), ("unigram", 271), ("words", 16), ("caracters", 300)]
+)
 def test_impossible_wishes(kind: str, size: int) -> None:
     with pytest.raises(UserError):
         train_tokenizer(kind, TEXTS, size=size)
@@ -223,7 +246,15 @@ def test_save_and_load(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[1]", '{"format": 9}', '{"format": 1, "source": {"kind": "bpe", "model": {}}}', "\0"]
+    "content",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"format": 9}',
+        '{"format": 1, "source": {"kind": "bpe", "model": {}}}',
+        "\0",
+    ],
 )
 def test_a_damaged_file_says_so(tmp_path, content: str) -> None:
     path = tmp_path / "tokenizer.json"
@@ -240,7 +271,10 @@ def test_training_is_the_same_in_every_process() -> None:
         "texts = [f'{i * 7919 % 1000} the cat sat on mat {i % 37}' for i in range(500)];"
         "print(json.dumps([t(k, texts, size=400).to_json() for k in ('bpe', 'unigram', 'words', 'characters')]))"
     )
-    runs = {subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout for _ in range(3)}
+    runs = {
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+        for _ in range(3)
+    }
     assert len(runs) == 1
 
 

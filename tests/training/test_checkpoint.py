@@ -17,14 +17,35 @@ from regard.runs import storage
 from regard.training.trainer import Trainer
 
 MODEL = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-DATA = {"limit": 60, "dev": 12, "test": 4, "batch_sentences": 8, "options": {"length": 4, "symbols": 5}}
-TRAIN = {"steps": 12, "epochs": 0, "warmup": 3, "save_every": 3, "evaluate_every": 4, "log_every": 3, "threads": 1, "keep": 3}
+DATA = {
+    "limit": 60,
+    "dev": 12,
+    "test": 4,
+    "batch_sentences": 8,
+    "options": {"length": 4, "symbols": 5},
+}
+TRAIN = {
+    "steps": 12,
+    "epochs": 0,
+    "warmup": 3,
+    "save_every": 3,
+    "evaluate_every": 4,
+    "log_every": 3,
+    "threads": 1,
+    "keep": 3,
+}
 TRAIN |= {"tensorboard": "off", "device": "cpu"}
 
 
 def train(out, *, stream=None, **train):
     given = {} if out.exists() else {"model": MODEL, "data": DATA, "train": TRAIN | train}
-    return regard.train("copy", out=out, resume=True, reporter=Reporter(stream or io.StringIO(), quiet=True), **given)
+    return regard.train(
+        "copy",
+        out=out,
+        resume=True,
+        reporter=Reporter(stream or io.StringIO(), quiet=True),
+        **given,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +95,16 @@ def test_average_is_the_mean_of_the_last(run, monkeypatch):
     train(run.path)
     assert run.best == "averaged"
     for name, w in weights(run, "averaged").items():
-        mean = (weights(run, "step-00000009")[name].double() + weights(run, "step-00000012")[name].double()) / 2
+        mean = (
+            weights(run, "step-00000009")[name].double()
+            + weights(run, "step-00000012")[name].double()
+        ) / 2
         assert torch.equal(w, mean.float())
 
 
-@pytest.mark.parametrize("damaged", ["model.safetensors", "optimizer.safetensors", "progress.json", "manifest.json"])
+@pytest.mark.parametrize(
+    "damaged", ["model.safetensors", "optimizer.safetensors", "progress.json", "manifest.json"]
+)
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(finished, run, damaged):
     newest = run.path / "checkpoints" / "step-00000012"
     flip(newest / damaged)
@@ -104,7 +130,9 @@ def test_if_none_is_whole_nothing_is_deleted(run):
     before = sorted(str(p) for p in run.path.rglob("*"))
     with pytest.raises(UserError, match="none of its"):
         train(run.path)
-    assert sorted(str(p) for p in run.path.rglob("*") if p.name != "lock") == [p for p in before if not p.endswith("lock")]
+    assert sorted(str(p) for p in run.path.rglob("*") if p.name != "lock") == [
+        p for p in before if not p.endswith("lock")
+    ]
 
 
 @pytest.mark.parametrize("name", ["config.toml", "tokenizer.json"])
@@ -129,20 +157,36 @@ def test_other_data_is_refused(run):
 
 def test_settings_of_a_resumed_run_stay(run):
     with pytest.raises(UserError, match=r"train\.rate"):
-        regard.train("copy", out=run.path, resume=True, train={"rate": 0.5}, reporter=Reporter(quiet=True))
+        regard.train(
+            "copy", out=run.path, resume=True, train={"rate": 0.5}, reporter=Reporter(quiet=True)
+        )
     with pytest.raises(UserError, match=r"model\.width"):
-        regard.train("copy", out=run.path, resume=True, model={"width": 32}, reporter=Reporter(quiet=True))
+        regard.train(
+            "copy", out=run.path, resume=True, model={"width": 32}, reporter=Reporter(quiet=True)
+        )
 
 
 def test_a_run_can_be_made_longer(run):
-    longer = regard.train("copy", out=run.path, resume=True, train={"steps": 15}, reporter=Reporter(io.StringIO(), quiet=True))
+    longer = regard.train(
+        "copy",
+        out=run.path,
+        resume=True,
+        train={"steps": 15},
+        reporter=Reporter(io.StringIO(), quiet=True),
+    )
     assert longer.checkpoints()[-1] == "step-00000015"
     assert [r["step"] for r in longer.records() if r["kind"] == "train"] == [3, 6, 9, 12, 15]
 
 
 def test_what_was_made_longer_stays_longer(run):
     """Asked for 15 steps and killed: going on without saying it again goes on to 15."""
-    regard.train("copy", out=run.path, resume=True, train={"steps": 15}, reporter=Reporter(io.StringIO(), quiet=True))
+    regard.train(
+        "copy",
+        out=run.path,
+        resume=True,
+        train={"steps": 15},
+        reporter=Reporter(io.StringIO(), quiet=True),
+    )
     assert regard.Run.open(run.path).config.train.steps == 15
 
 

@@ -16,7 +16,13 @@ from regard.training.parallel import World
 from regard.training.start import make_trainer
 from regard.training.trainer import places
 
-DATA = {"limit": 80, "dev": 4, "test": 4, "batch_sentences": 16, "options": {"length": 6, "symbols": 5}}
+DATA = {
+    "limit": 80,
+    "dev": 4,
+    "test": 4,
+    "batch_sentences": 16,
+    "options": {"length": 6, "symbols": 5},
+}
 LINE = r"[\d,]+ parameters; about [\d.,]+ [MG]B; [\d,]+ tokens/s; 40 steps, about \d+ seconds \(done around \d\d:\d\d\)"
 
 
@@ -35,10 +41,17 @@ class Listener(Reporter):
 def train(tiny, tmp_path):
     def call(name="run", reporter=None, **changes):
         model = tiny["model"] | {"dropout": 0.2}
-        settings = tiny["train"] | {"steps": 40, "warmup": 5, "save_every": 20, "evaluate_every": 20}
+        settings = tiny["train"] | {
+            "steps": 40,
+            "warmup": 5,
+            "save_every": 20,
+            "evaluate_every": 20,
+        }
         settings |= {"device": "cpu"} | changes
         reporter = reporter or Listener()
-        return regard.train("copy", out=tmp_path / name, model=model, data=DATA, train=settings, reporter=reporter)
+        return regard.train(
+            "copy", out=tmp_path / name, model=model, data=DATA, train=settings, reporter=reporter
+        )
 
     return call
 
@@ -48,7 +61,9 @@ def trainer(train):
     """Of a run that has come to its tenth step, with 1000 to go."""
     run = train(steps=10, save_every=10)
     c = run.config
-    run.config = regard.config.build(regard.config.merge(regard.config.to_settings(c), {"train": {"steps": 1010}}))
+    run.config = regard.config.build(
+        regard.config.merge(regard.config.to_settings(c), {"train": {"steps": 1010}})
+    )
     made = make_trainer(run, None, World())
     assert fitting.load_checkpoint(run, made, pytest.fail)
     made.progress.finished = False
@@ -62,7 +77,11 @@ def learned(run):
     return [(p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in files], log
 
 
-@pytest.mark.parametrize("changes", [{}, {"optimizer": "sgd", "accumulate": 2}, {"ema": 0.9, "optimizer": "muon"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"optimizer": "sgd", "accumulate": 2}, {"ema": 0.9, "optimizer": "muon"}],
+    ids=str,
+)
 def test_training_after_it_is_the_same_bit_for_bit(train, monkeypatch, changes):
     said = Listener()
     probed = train("probed", said, **changes)
@@ -89,14 +108,18 @@ def test_it_leaves_everything_as_it_was(trainer):
 
 def test_the_longest_batch_comes_first(trainer, monkeypatch):
     seen, gradient = [], trainer._gradient
-    monkeypatch.setattr(trainer, "_gradient", lambda parts, tokens: seen.append(parts[0]) or gradient(parts, tokens))
+    monkeypatch.setattr(
+        trainer, "_gradient", lambda parts, tokens: seen.append(parts[0]) or gradient(parts, tokens)
+    )
     forecast(trainer, lambda text: None)
     corpus = trainer.batches.corpus
     longest = max(max(corpus.source_lengths), max(corpus.target_lengths))
     eighth, quarter, whole, *ordinary = seen
     assert (eighth.size, quarter.size, whole.size) == (2, 4, 16)
     assert max(whole.source.shape[1], whole.target.shape[1] - 1) == longest
-    assert [batch.source.tolist() for batch in ordinary] == [trainer.batches(10 + i).source.tolist() for i in range(3)]
+    assert [batch.source.tolist() for batch in ordinary] == [
+        trainer.batches(10 + i).source.tolist() for i in range(3)
+    ]
 
 
 def test_a_short_rest_is_not_worth_it(trainer):
@@ -154,7 +177,14 @@ def test_the_time_given_ends_it(trainer):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.2, "1 seconds"), (119, "119 seconds"), (600, "10 minutes"), (9000, "2.5 hours"), (2e5, "2.3 days")]
+    ("seconds", "words"),
+    [
+        (0.2, "1 seconds"),
+        (119, "119 seconds"),
+        (600, "10 minutes"),
+        (9000, "2.5 hours"),
+        (2e5, "2.3 days"),
+    ],
 )
 def test_spans(seconds, words):
     assert module._span(seconds) == words
@@ -162,11 +192,17 @@ def test_spans(seconds, words):
 
 def test_memory_is_about_what_the_process_takes(trainer):
     taken = module._proc("self/status", "VmRSS", 0)
-    assert taken < module._memory(trainer, module._longest(trainer, trainer.batches)) < taken + 2**28
-    assert module._proc("self/nothing", "VmRSS", 7) == module._proc("self/status", "Nothing", 7) == 7
+    assert (
+        taken < module._memory(trainer, module._longest(trainer, trainer.batches)) < taken + 2**28
+    )
+    assert (
+        module._proc("self/nothing", "VmRSS", 7) == module._proc("self/status", "Nothing", 7) == 7
+    )
 
 
-@pytest.mark.filterwarnings("default")  # torch warns of its own compiler, in other words in each version
+@pytest.mark.filterwarnings(
+    "default"
+)  # torch warns of its own compiler, in other words in each version
 @pytest.mark.gpu
 @pytest.mark.parametrize("path", ["plain", "captured", "compiled"])
 def test_on_a_gpu_nothing_is_captured_or_compiled(train, path):

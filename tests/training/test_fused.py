@@ -96,7 +96,12 @@ class Table(nn.Module):
         super().__init__()
         random = torch.Generator().manual_seed(3)
         # Matrices and vectors of the names that Muon tells apart.
-        self.inner = nn.ParameterDict({"weight": torch.randn(6, 4, generator=random), "bias": torch.randn(4, generator=random)})
+        self.inner = nn.ParameterDict(
+            {
+                "weight": torch.randn(6, 4, generator=random),
+                "bias": torch.randn(4, generator=random),
+            }
+        )
 
     def loss(self, batch, smoothing=0.0):
         loss = (self.inner.weight.square().sum() + self.inner.bias.pow(4).sum()) * batch.tokens
@@ -136,5 +141,9 @@ def test_nobody_else_in_training_calls_them():
         if path.name == "fused.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "torch"
+            ):
                 assert not node.attr.startswith("_"), f"{path.name}: torch.{node.attr}"

@@ -11,7 +11,12 @@ from regard.config import TrainConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.models import build_model
 from regard.runs.storage import Corrupt
-from regard.training.optimizer import make_optimizer, optimizer_tensors, orthogonal, restore_optimizer
+from regard.training.optimizer import (
+    make_optimizer,
+    optimizer_tensors,
+    orthogonal,
+    restore_optimizer,
+)
 
 
 def network():
@@ -52,7 +57,9 @@ def test_before_the_first_step_there_is_no_state(kind):
 def test_state_of_another_model_is_refused():
     model = network()
     with pytest.raises(Corrupt, match="nobody"):
-        restore_optimizer(model, make_optimizer(model, TrainConfig()), {"nobody/exp_avg": torch.zeros(1)})
+        restore_optimizer(
+            model, make_optimizer(model, TrainConfig()), {"nobody/exp_avg": torch.zeros(1)}
+        )
 
 
 def test_decay_acts_on_matrices_only():
@@ -76,7 +83,9 @@ def test_orthogonal_has_singular_values_of_about_one():
 
 def muon(rate=0.01):
     torch.manual_seed(0)
-    model = build_model(TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=1, decoder_layers=1), 30, 30)
+    model = build_model(
+        TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=1, decoder_layers=1), 30, 30
+    )
     return model, make_optimizer(model, TrainConfig(optimizer="muon", rate=rate, weight_decay=0.1))
 
 
@@ -113,7 +122,10 @@ def test_muon_learns_and_goes_on_where_it_stood():
 def test_muon_takes_no_step_that_is_refused():
     model, optimizer = muon()
     learn(model, optimizer, 2)
-    before = {**optimizer_tensors(model, optimizer), **{name: p.detach().clone() for name, p in model.named_parameters()}}
+    before = {
+        **optimizer_tensors(model, optimizer),
+        **{name: p.detach().clone() for name, p in model.named_parameters()},
+    }
     before = {name: x.clone() for name, x in before.items()}
     optimizer.found_inf = torch.ones(())
     for p in model.parameters():

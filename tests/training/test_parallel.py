@@ -31,11 +31,34 @@ from regard.training.parallel import World
 from regard.training.trainer import Trainer
 
 MODELS = {  # without biases: the gradient of a key's bias is zero but for rounding, and Adam makes steps of it
-    "transformer": {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "bias": False, "dropout": 0.0},
+    "transformer": {
+        "width": 16,
+        "ffn": 24,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "bias": False,
+        "dropout": 0.0,
+    },
     "rnn": {"kind": "rnn", "width": 16, "embedding": 16, "cell": "gru", "dropout": 0.0},
 }
-DATA = {"path": "copy", "limit": 60, "dev": 12, "test": 4, "batch_sentences": 9, "options": {"length": 4, "symbols": 5}}
-TRAIN = {"steps": 10, "epochs": 0, "warmup": 4, "save_every": 5, "evaluate_every": 5, "log_every": 4, "threads": 1}
+DATA = {
+    "path": "copy",
+    "limit": 60,
+    "dev": 12,
+    "test": 4,
+    "batch_sentences": 9,
+    "options": {"length": 4, "symbols": 5},
+}
+TRAIN = {
+    "steps": 10,
+    "epochs": 0,
+    "warmup": 4,
+    "save_every": 5,
+    "evaluate_every": 5,
+    "log_every": 4,
+    "threads": 1,
+}
 TRAIN |= {"tensorboard": "off", "device": "cpu", "precision": "fp32"}
 CASES = {
     "transformer": ("transformer", {}, {}),
@@ -65,7 +88,9 @@ def work(job):
     def updated(trainer, parts):
         update(trainer, parts)
         last[0] = trainer.progress.step
-        for _ in range(2 if rank == 1 and last[0] == job.get("stop") else 0):  # a cluster and torchrun may both say it
+        for _ in range(
+            2 if rank == 1 and last[0] == job.get("stop") else 0
+        ):  # a cluster and torchrun may both say it
             signal.raise_signal(signal.SIGTERM)
         if rank == 1 and last[0] == job.get("raise"):
             raise ValueError("rank 1 has had enough")
@@ -84,7 +109,13 @@ def work(job):
                 fit(Run.open(folder), reporter=Reporter(quiet=True), world=world)
         return
     try:
-        regard.train("copy", out=job["out"], resume=True, reporter=Reporter(quiet=True), train=job.get("train", {}))
+        regard.train(
+            "copy",
+            out=job["out"],
+            resume=True,
+            reporter=Reporter(quiet=True),
+            train=job.get("train", {}),
+        )
     except Interrupted as stopped:
         Path(f"{job['out']}.stopped.{rank}").write_text(json.dumps([last[0], stopped.code]))
         sys.exit(stopped.code)
@@ -109,17 +140,42 @@ def watch(path, put):
 @pytest.fixture(scope="module", autouse=True)
 def _gloo(tmp_path_factory):
     try:
-        dist.init_process_group("gloo", init_method=f"file://{tmp_path_factory.mktemp('gloo')}/store", rank=0, world_size=1)
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{tmp_path_factory.mktemp('gloo')}/store",
+            rank=0,
+            world_size=1,
+        )
     except RuntimeError as error:
         pytest.skip(f"gloo does not start here: {error}")
     dist.destroy_process_group()
 
 
 def start(*words):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"}
-    environment["GLOO_SOCKET_IFNAME"] = "lo"  # whatever this machine is called, and whoever knows that name
-    return subprocess.Popen([*torchrun, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+        "COLUMNS": "120",
+    }
+    environment["GLOO_SOCKET_IFNAME"] = (
+        "lo"  # whatever this machine is called, and whoever knows that name
+    )
+    return subprocess.Popen(
+        [*torchrun, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
 
 
 def ended(process, within=60):
@@ -136,13 +192,26 @@ def worker(**job):
 
 
 def prepared(folder, model="transformer", train=(), data=()):
-    given = {"model": MODELS[model], "data": DATA | dict(data), "train": TRAIN | dict(train), "search": {"width": 2}}
+    given = {
+        "model": MODELS[model],
+        "data": DATA | dict(data),
+        "train": TRAIN | dict(train),
+        "search": {"width": 2},
+    }
     with Claim.take(folder) as claim:
         return prepare(claim, given, None, None, planned=False, reporter=Reporter(quiet=True))
 
 
 def test_a_text_of_any_length_is_told(tmp_path):
-    texts = ["", "a", "ü" * 3000, "x" * 4096, "y" * 4097, json.dumps({"path": "/é" * 5000}), "ends in \0"]
+    texts = [
+        "",
+        "a",
+        "ü" * 3000,
+        "x" * 4096,
+        "y" * 4097,
+        json.dumps({"path": "/é" * 5000}),
+        "ends in \0",
+    ]
     code, said = ended(worker(say=texts, heard=str(tmp_path / "heard")))
     assert code == 0, said
     for rank in range(2):
@@ -159,7 +228,9 @@ def newest(run):
     run.checkpoint(name)
     files = ("model", "optimizer")
     return {
-        f"{file}/{key}": w for file in files for key, w in load_file(run.path / f"checkpoints/{name}/{file}.safetensors").items()
+        f"{file}/{key}": w
+        for file in files
+        for key, w in load_file(run.path / f"checkpoints/{name}/{file}.safetensors").items()
     }
 
 
@@ -167,7 +238,10 @@ def same(one, two):
     """Logs, checkpoints and weights of two runs, but for rounding."""
     assert one.checkpoints() == two.checkpoints()
     assert one.best == two.best
-    one_log, two_log = ([{k: v for k, v in r.items() if k not in CLOCK} for r in run.records()] for run in (one, two))
+    one_log, two_log = (
+        [{k: v for k, v in r.items() if k not in CLOCK} for r in run.records()]
+        for run in (one, two)
+    )
     for a, b in zip(one_log, two_log, strict=True):
         assert a.pop("kind") == b.pop("kind")
         assert a == pytest.approx(b, abs=2e-5, rel=2e-5)
@@ -192,16 +266,25 @@ def runs(tmp_path_factory):
 def test_two_are_as_one(runs, name):
     one, two = runs(name)
     same(one, two)
-    torch.testing.assert_close(dict(two.model().named_parameters()), dict(one.model().named_parameters()), atol=2e-6, rtol=1e-4)
+    torch.testing.assert_close(
+        dict(two.model().named_parameters()),
+        dict(one.model().named_parameters()),
+        atol=2e-6,
+        rtol=1e-4,
+    )
 
 
-@pytest.mark.parametrize("name", ["transformer", "rnn-accumulate", "fsdp-transformer", "one-sentence"])
+@pytest.mark.parametrize(
+    "name", ["transformer", "rnn-accumulate", "fsdp-transformer", "one-sentence"]
+)
 def test_rates_of_the_log_are_everyones(runs, name):
     """Tokens per example do not depend on anybody's clock; nine sentences are five and four, one is one and none."""
     one, two = ([r for r in run.records() if r["kind"] == "train"] for run in runs(name))
     assert len(one) == 3
     for a, b in zip(one, two, strict=True):
-        rounding = 0.1 / min(a["examples_per_second"], b["examples_per_second"])  # the log has one decimal, which counts if slow
+        rounding = 0.1 / min(
+            a["examples_per_second"], b["examples_per_second"]
+        )  # the log has one decimal, which counts if slow
         assert a["tokens_per_second"] / a["examples_per_second"] == pytest.approx(
             b["tokens_per_second"] / b["examples_per_second"], rel=5e-3 + rounding
         )
@@ -209,7 +292,9 @@ def test_rates_of_the_log_are_everyones(runs, name):
 
 def test_one_then_two_then_one(tmp_path, monkeypatch):
     """Whoever goes on, each pair comes once an epoch, and the end is the same."""
-    straight = fit(prepared(tmp_path / "straight", train={"epochs": 2}), reporter=Reporter(quiet=True))
+    straight = fit(
+        prepared(tmp_path / "straight", train={"epochs": 2}), reporter=Reporter(quiet=True)
+    )
     run = prepared(tmp_path / "run", train={"epochs": 2})
     update = Trainer.update
 
@@ -232,12 +317,20 @@ def test_one_then_two_then_one(tmp_path, monkeypatch):
         resume(run.path)
     same(straight, run)
     seen = {
-        name: list(map(json.loads, (tmp_path / f"seen.{name}").read_text().splitlines())) for name in ("first", "0", "1", "last")
+        name: list(map(json.loads, (tmp_path / f"seen.{name}").read_text().splitlines()))
+        for name in ("first", "0", "1", "last")
     }
     steps = {name: [step for step, _ in lines] for name, lines in seen.items()}
-    assert steps == {"first": [0, 1, 2], "0": [*range(3, 9)], "1": [*range(3, 9)], "last": [*range(9, 14)]}
+    assert steps == {
+        "first": [0, 1, 2],
+        "0": [*range(3, 9)],
+        "1": [*range(3, 9)],
+        "last": [*range(9, 14)],
+    }
     for epoch in (range(7), range(7, 14)):
-        assert sorted(i for lines in seen.values() for step, pairs in lines if step in epoch for i in pairs) == [*range(60)]
+        assert sorted(
+            i for lines in seen.values() for step, pairs in lines if step in epoch for i in pairs
+        ) == [*range(60)]
 
 
 @pytest.fixture
@@ -298,7 +391,9 @@ def test_one_has_a_mistake(training):
     goes_on(run)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_torchrun_is_asked_to_stop(training, number):
     run, process = training()
     process.send_signal(number)
@@ -314,7 +409,13 @@ def test_a_mistake_of_the_callers(tmp_path):
     """Told once, by the one who prepares; the other does not wait, and shows no traceback of its own."""
     (tmp_path / "empty.tsv").touch()
     began = time.monotonic()
-    words = ("train", str(tmp_path / "empty.tsv"), "--out", str(tmp_path / "run"), "train.device=cpu")
+    words = (
+        "train",
+        str(tmp_path / "empty.tsv"),
+        "--out",
+        str(tmp_path / "run"),
+        "train.device=cpu",
+    )
     code, said = ended(start("-m", "regard", *words))
     assert code != 0
     assert time.monotonic() - began < 30

@@ -42,12 +42,16 @@ def same(ours, theirs, name=""):
     """In float64, where no processor's rounding comes near 1e-9 of the largest number."""
     assert ours.dtype == theirs.dtype == torch.float64
     largest = max(1.0, float(theirs.detach().abs().max()))
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9 * largest, msg=lambda text: f"{name}: {text}")
+    torch.testing.assert_close(
+        ours, theirs, rtol=0, atol=1e-9 * largest, msg=lambda text: f"{name}: {text}"
+    )
 
 
 @pytest.mark.parametrize("kind", [TINY, WAITING], ids=["plain", "waiting"])
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("sizes", [((5, 3), (2, 7), (9, 1), (4, 4), (1, 6)), ((4, 4),) * 4], ids=["ragged", "even"])
+@pytest.mark.parametrize(
+    "sizes", [((5, 3), (2, 7), (9, 1), (4, 4), (1, 6)), ((4, 4),) * 4], ids=["ragged", "even"]
+)
 def test_rounded_is_the_same_batch(packed, sizes, kind):
     torch.manual_seed(0)
     model, b = build_model(kind, 30, 30).double(), batch(sizes)
@@ -63,8 +67,14 @@ def test_rounded_is_the_same_batch(packed, sizes, kind):
 
 
 def test_shapes_are_few():
-    sizes = [tuple((1 + (7 * i + j) % 40, 1 + (3 * i + j) % 40) for j in range(60 + i % 9)) for i in range(40)]
-    shapes = {tuple(tuple(x.shape) for x in (m.source, m.target)) for m in (rounded(batch(s), packed=False) for s in sizes)}
+    sizes = [
+        tuple((1 + (7 * i + j) % 40, 1 + (3 * i + j) % 40) for j in range(60 + i % 9))
+        for i in range(40)
+    ]
+    shapes = {
+        tuple(tuple(x.shape) for x in (m.source, m.target))
+        for m in (rounded(batch(s), packed=False) for s in sizes)
+    }
     assert len(shapes) <= 4
 
 
@@ -100,7 +110,10 @@ def test_rdrop_is_the_papers_sum():
 
 def test_what_auto_means():
     cuda = torch.device("cuda")
-    small, large = Config(model=TransformerConfig()), Config(model=TransformerConfig(), train=TrainConfig(precision="bf16"))
+    small, large = (
+        Config(model=TransformerConfig()),
+        Config(model=TransformerConfig(), train=TrainConfig(precision="bf16")),
+    )
     assert choose_path(small, CPU, 10**6) == "plain"
     assert choose_path(small, cuda, 10**6) == "captured"
     assert choose_path(large, cuda, 10**8, tokens=10**7) == "packed"
@@ -124,9 +137,13 @@ def test_an_rnn_is_refused_by_the_compiler_in_words():
 @pytest.mark.parametrize("attention", ["before", "after", "none"])
 def test_an_rnn_in_packed_rows(attention):
     torch.manual_seed(0)
-    model = build_model(RNNConfig(width=16, embedding=16, attention=attention, dropout=0.0), 30, 30).double()
+    model = build_model(
+        RNNConfig(width=16, embedding=16, attention=attention, dropout=0.0), 30, 30
+    ).double()
     b = batch(((9, 7), (3, 8), (7, 2)))
-    plain, packed = (gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True))
+    plain, packed = (
+        gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True)
+    )
     torch.testing.assert_close(plain[0].loss, packed[0].loss)
     for name, grad in plain[1].items():
         torch.testing.assert_close(grad, packed[1][name], msg=lambda m, n=name: f"{n}: {m}")
@@ -142,7 +159,9 @@ def test_an_rnn_in_packed_rows_on_a_gpu():
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("default")  # torch warns of its own compiler, in other words in each version
+@pytest.mark.filterwarnings(
+    "default"
+)  # torch warns of its own compiler, in other words in each version
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", [TINY, WAITING], ids=["plain", "waiting"])
 @pytest.mark.parametrize("path", ["packed", "captured", "compiled"])
@@ -194,7 +213,9 @@ def hidden_gradients(model, b):
 
 
 @pytest.mark.parametrize("sides", LONG_SIDES)
-@pytest.mark.parametrize("kind", [TINY, replace(TINY, causal=True), WAITING], ids=["plain", "causal", "waiting"])
+@pytest.mark.parametrize(
+    "kind", [TINY, replace(TINY, causal=True), WAITING], ids=["plain", "causal", "waiting"]
+)
 def test_kernels_of_variable_length_ignore_no_rule(kind, sides, variable_length, monkeypatch):
     """Each sentence alone, and no rule but the past: what else is asked takes another way. Both sides of an attention
     take the same way, whichever of them is long."""
@@ -202,7 +223,9 @@ def test_kernels_of_variable_length_ignore_no_rule(kind, sides, variable_length,
     torch.manual_seed(0)
     model = build_model(kind, 30, 30).double()
     b = batch(LONG_SIDES[sides])
-    plain, packed = (hidden_gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True))
+    plain, packed = (
+        hidden_gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True)
+    )
 
     source_long = b.source.shape[1] > SHORT["cuda"]
     target_long = b.target_in.shape[1] > SHORT["cuda"]
@@ -214,7 +237,9 @@ def test_kernels_of_variable_length_ignore_no_rule(kind, sides, variable_length,
     for name, grad in plain[1].items():
         # the gradient of a key's bias is zero but for rounding
         largest = float(grad.abs().max())
-        torch.testing.assert_close(grad, packed[1][name], rtol=0, atol=1e-10 * max(1, largest), msg=name)
+        torch.testing.assert_close(
+            grad, packed[1][name], rtol=0, atol=1e-10 * max(1, largest), msg=name
+        )
 
 
 def test_float32_is_never_rounded_to_fit_a_kernel(variable_length):
@@ -238,7 +263,11 @@ def test_autocast_packs(variable_length):
     assert variable_length == [(90, 90, False)] * 2 + [(8, 90, False)] * 2
 
 
-@pytest.mark.parametrize("change", [{"attention_dropout": 0.1}, {"position": "rotary"}, {"score": "multiplicative"}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"attention_dropout": 0.1}, {"position": "rotary"}, {"score": "multiplicative"}],
+    ids=str,
+)
 def test_what_no_kernel_of_variable_length_knows(change, variable_length, monkeypatch):
     monkeypatch.setattr("regard.nn.choose.HALF", (torch.float32,))
     model, b = build_model(replace(TINY, **change), 30, 30), batch(LONG_SIDES["both"])
@@ -260,7 +289,10 @@ def test_packed_rows_on_a_gpu(precision, sides, monkeypatch):
     monkeypatch.setattr(attention, "by_length", lambda *given: calls.append(1) or kernel(*given))
     cuda = torch.device("cuda")
     torch.manual_seed(0)
-    model, b = build_model(replace(TINY, width=64, heads=4, bias=False), 30, 30).to(cuda), batch(LONG_SIDES[sides])
+    model, b = (
+        build_model(replace(TINY, width=64, heads=4, bias=False), 30, 30).to(cuda),
+        batch(LONG_SIDES[sides]),
+    )
     found = []
     for path in ("plain", "packed"):
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):

@@ -46,7 +46,9 @@ assert forecast._peak_of_process() == 0
 def test_trains_without_fcntl_and_resource(tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-c", TRAIN]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "going on from step 30 of 40" in done.stderr
 

@@ -30,7 +30,9 @@ def test_rises_then_never_rises_again(kind, warmup, steps, top):
 @pytest.mark.parametrize("kind", KINDS)
 def test_warm_up_is_linear_and_reaches_the_top(kind):
     rate = make_rate(TrainConfig(schedule=kind, warmup=10, rate=0.5), 100)
-    assert [rate(step) for step in range(10)] == pytest.approx([0.05 * (step + 1) for step in range(10)])
+    assert [rate(step) for step in range(10)] == pytest.approx(
+        [0.05 * (step + 1) for step in range(10)]
+    )
     assert rate(10) == pytest.approx(0.5, rel=0.06)
 
 

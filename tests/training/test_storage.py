@@ -9,7 +9,11 @@ import pytest
 from regard.runs import storage
 from regard.runs.storage import Corrupt, read_directory, write_directory, write_text
 
-FILES = {"model.bin": random.Random(1).randbytes(3000), "progress.json": b'{"step": 3}', "empty": b""}
+FILES = {
+    "model.bin": random.Random(1).randbytes(3000),
+    "progress.json": b'{"step": 3}',
+    "empty": b"",
+}
 
 
 @pytest.fixture
@@ -95,7 +99,17 @@ def test_a_manifest_does_not_lead_elsewhere(folder, name):
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "3", "null", '"text"', "{}", '{"format": 1}', '{"format": 1, "files": []}', '{"format": 2, "files": {}}']
+    "text",
+    [
+        "[]",
+        "3",
+        "null",
+        '"text"',
+        "{}",
+        '{"format": 1}',
+        '{"format": 1, "files": []}',
+        '{"format": 2, "files": {}}',
+    ],
 )
 def test_other_json_is_no_manifest(folder, text):
     (folder / storage.MANIFEST).write_text(text)

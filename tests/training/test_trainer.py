@@ -27,9 +27,20 @@ class Still(nn.Module):
 
 def trainer(steps=10, model=None, **changes):
     config = TrainConfig(
-        **({"warmup": 0, "schedule": "constant", "optimizer": "sgd", "rate": 0.1, "precision": "fp32"} | changes)
+        **(
+            {
+                "warmup": 0,
+                "schedule": "constant",
+                "optimizer": "sgd",
+                "rate": 0.1,
+                "precision": "fp32",
+            }
+            | changes
+        )
     )
-    return Trainer(model or Still(), lambda step: BATCH, config, steps=steps, device=torch.device("cpu"))
+    return Trainer(
+        model or Still(), lambda step: BATCH, config, steps=steps, device=torch.device("cpu")
+    )
 
 
 def fit(trainer, losses=None, stop=lambda: False):

@@ -28,7 +28,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; what went wrong is one line, exit code 2 if the caller can put it right. --debug: the traceback."""
-    gc.set_threshold(50_000, 20, 20)  # importing torch makes a million objects that stay: look for garbage less often
+    gc.set_threshold(
+        50_000, 20, 20
+    )  # importing torch makes a million objects that stay: look for garbage less often
     debug = "--debug" in sys.argv
     warnings.showwarning = _warn
     sys.argv = [word for word in sys.argv if word != "--debug"]
@@ -41,10 +43,18 @@ def main() -> None:
         sys.exit(stopped.code)
     except Exception as error:
         typers_own = getattr(error, "format_message", None)  # an unknown option, a missing argument
-        place = error.filename if isinstance(error, OSError) else None  # such as a folder where a picture should be
+        place = (
+            error.filename if isinstance(error, OSError) else None
+        )  # such as a folder where a picture should be
         if debug or not (typers_own or place or isinstance(error, UserError)):
             raise
-        told = typers_own() if typers_own else f"{place}: {error.strerror}" if isinstance(error, OSError) else error
+        told = (
+            typers_own()
+            if typers_own
+            else f"{place}: {error.strerror}"
+            if isinstance(error, OSError)
+            else error
+        )
         if told or not typers_own:  # a verb alone has printed its help
             print(f"error: {told}", file=sys.stderr)
         sys.exit(getattr(error, "code", 2))
@@ -67,19 +77,34 @@ def demo(out: Out = None) -> None:
 
 @app.command()
 def train(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A task, a named corpus, a file or a folder.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A task, a named corpus, a file or a folder.")
+    ],
     settings: Sets = None,
-    preset: Annotated[str | None, typer.Option(help="A measured configuration; `regard presets` lists them.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file of settings, such as another run's config.toml.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="A measured configuration; `regard presets` lists them.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file of settings, such as another run's config.toml."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
-    start_from: Annotated[Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was stopped.")
+    ] = False,
+    start_from: Annotated[
+        Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")
+    ] = None,
 ) -> None:
     """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
     sets: dict[str, Any] = parse_overrides(settings or [])
-    run = regard.train(data, preset=preset, config=config, out=out, resume=resume, start_from=start_from, **sets)
+    run = regard.train(
+        data, preset=preset, config=config, out=out, resume=resume, start_from=start_from, **sets
+    )
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
-        print(f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}')
+        print(
+            f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}'
+        )
 
 
 app.command(context_settings=TEXTS)(translate)
@@ -91,15 +116,23 @@ def evaluate(
     data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
     split: Annotated[str, typer.Option(help="train, dev, test, or long for some tasks.")] = "test",
     beam: Beam = None,
-    against: Annotated[Path | None, typer.Option(help="A run to compare with by paired bootstrap: RUN minus this one.")] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A run to compare with by paired bootstrap: RUN minus this one."),
+    ] = None,
     as_json: AsJson = False,
-    wait: Annotated[str | None, typer.Option(help="Translate simultaneously, this many source tokens behind: 1,3,5,inf.")] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(help="Translate simultaneously, this many source tokens behind: 1,3,5,inf."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
     if wait is not None:
         if beam or against:
-            raise UserError("--wait is greedy, and judges one run: it goes without --beam and --against")
+            raise UserError(
+                "--wait is greedy, and judges one run: it goes without --beam and --against"
+            )
         _evaluate_waiting(run, wait, data, split, as_json, device)
         return
     found = regard.evaluate(run, data, split=split, beam=beam, against=against, device=device)
@@ -111,19 +144,32 @@ def evaluate(
         return
     table(["score", "value", "meaning"], found.report.rows())
     if found.seen_in_training is not None:
-        print(f"{found.seen_in_training:,} of the {len(found.pairs):,} sources stand in the training data")
+        print(
+            f"{found.seen_in_training:,} of the {len(found.pairs):,} sources stand in the training data"
+        )
     if c is not None:
         doubt = f"95 %: {c.low:+.2f} … {c.high:+.2f}, p = {c.p:.3f}"
         print(f"BLEU {c.a:.2f}, the other {c.b:.2f}: a difference of {c.difference:+.2f} ({doubt})")
 
 
-def _evaluate_waiting(run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str) -> None:
+def _evaluate_waiting(
+    run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str
+) -> None:
     from regard.recipes.evaluation import evaluate_waiting
 
-    if wrong := [word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))]:
-        raise UserError(f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: 1,3,5,7,inf")
-    rows = evaluate_waiting(run, [float(word) for word in wait.split(",")], data, split=split, device=device)
-    shown = [(f"{row.wait:g}", f"{row.bleu:.2f}", f"{row.average_lagging:.2f}", f"{row.laal:.2f}") for row in rows]
+    if wrong := [
+        word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))
+    ]:
+        raise UserError(
+            f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: 1,3,5,7,inf"
+        )
+    rows = evaluate_waiting(
+        run, [float(word) for word in wait.split(",")], data, split=split, device=device
+    )
+    shown = [
+        (f"{row.wait:g}", f"{row.bleu:.2f}", f"{row.average_lagging:.2f}", f"{row.laal:.2f}")
+        for row in rows
+    ]
     if as_json:
         print(json.dumps([asdict(row) | {"wait": name} for row, (name, *_) in zip(rows, shown)]))
     else:
@@ -139,7 +185,10 @@ def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> 
     if as_json:
         print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
     else:
-        lines = ((row.mark, row.name, row.found + (f"\n→ {row.advice}" if row.advice else "")) for row in rows)
+        lines = (
+            (row.mark, row.name, row.found + (f"\n→ {row.advice}" if row.advice else ""))
+            for row in rows
+        )
         table(["", "proof", "found"], lines)
     if any(row.passed is False for row in rows):
         raise typer.Exit(1)
@@ -149,8 +198,13 @@ def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> 
 def prune(
     run: RunFolder,
     out: Annotated[Path, typer.Option(help="The new run's folder.")],
-    tolerance: Annotated[float, typer.Option(min=0, help="Largest relative increase of perplexity on the dev set.")] = 0.01,
-    points: Annotated[float, typer.Option(min=0, help="Largest drop of BLEU and of exact match, in points of 100.")] = 0.5,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Largest relative increase of perplexity on the dev set.")
+    ] = 0.01,
+    points: Annotated[
+        float,
+        typer.Option(min=0, help="Largest drop of BLEU and of exact match, in points of 100."),
+    ] = 0.5,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
@@ -161,9 +215,20 @@ def prune(
     if as_json:
         print(json.dumps(made))
         return
-    table(["dev", "before", "after"], ((k, f"{made['before'][k]:.4f}", f"{v:.4f}") for k, v in made["after"].items()))
-    gone = ", ".join(f"{one['block']} layer {one['layer'] + 1} head {one['head'] + 1}" for one in made["heads"]) or "none"
-    print(f"{len(made['heads'])} of {made['of']} heads are silent in {out}, which is as large and fast as before: {gone}")
+    table(
+        ["dev", "before", "after"],
+        ((k, f"{made['before'][k]:.4f}", f"{v:.4f}") for k, v in made["after"].items()),
+    )
+    gone = (
+        ", ".join(
+            f"{one['block']} layer {one['layer'] + 1} head {one['head'] + 1}"
+            for one in made["heads"]
+        )
+        or "none"
+    )
+    print(
+        f"{len(made['heads'])} of {made['of']} heads are silent in {out}, which is as large and fast as before: {gone}"
+    )
 
 
 @app.command()

@@ -23,10 +23,23 @@ def data_list() -> None:
     rows = []
     for task in TASKS.values():
         options = {**task.options, "overlap": False} if task.apart == "drawn" else task.options
-        rows.append((task.name, task.summary, " ".join(f"{name}={value}" for name, value in options.items())))
+        rows.append(
+            (
+                task.name,
+                task.summary,
+                " ".join(f"{name}={value}" for name, value in options.items()),
+            )
+        )
     home = os.environ.get("REGARD_DATA")
-    found = sorted(path for path in Path(home).iterdir() if path.is_dir()) if home and Path(home).is_dir() else []
-    table(["name", "what", "options"], [*rows, *((path.name, f"corpus in {path}", "") for path in found)])
+    found = (
+        sorted(path for path in Path(home).iterdir() if path.is_dir())
+        if home and Path(home).is_dir()
+        else []
+    )
+    table(
+        ["name", "what", "options"],
+        [*rows, *((path.name, f"corpus in {path}", "") for path in found)],
+    )
 
 
 @data.command("generate", context_settings=TEXTS)
@@ -51,7 +64,9 @@ def data_generate(
 
 
 @data.command("inspect")
-def data_inspect(data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None) -> None:
+def data_inspect(
+    data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None
+) -> None:
     """What is in some data, what would be skipped, and what `train` would choose.  Example: `regard data inspect pairs.tsv`"""
     from regard.data.kept import Kept
     from regard.data.splits import leaks
@@ -59,13 +74,18 @@ def data_inspect(data: Annotated[str, typer.Argument(metavar="DATA")], settings:
     from regard.recipes.preparing import open_splits
 
     given = merge({"data": {"path": data}}, parse_overrides(settings or []))
-    splits = open_splits(build(given).data, keep=partial(Kept, folder=Path(tempfile.gettempdir())))  # it is read several times
+    splits = open_splits(
+        build(given).data, keep=partial(Kept, folder=Path(tempfile.gettempdir()))
+    )  # it is read several times
     rows = []
     for name in ("train", "dev", "test", "long"):
         stream = getattr(splits, name)
         if stream is not None:
             found = survey(stream)
-            sides = [f"{side.mean_words:.1f} words, {len(side.words):,} different" for side in (found.source, found.target)]
+            sides = [
+                f"{side.mean_words:.1f} words, {len(side.words):,} different"
+                for side in (found.source, found.target)
+            ]
             rows.append((name, f"{found.pairs:,}", *sides))
     table(["split", "pairs", "source", "target"], rows)
     shared = leaks(splits)

@@ -27,27 +27,65 @@ BYTES_A_TOKEN = 4
 
 def translate(
     run: RunFolder,
-    text: Annotated[list[str] | None, typer.Argument(help="Texts; none: lines of --input or of standard input.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Texts; none: lines of --input or of standard input.")
+    ] = None,
     input: Annotated[Path | None, typer.Option(help="A file, one text a line.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the answers here, not to standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the answers here, not to standard output.")
+    ] = None,
     beam: Beam = None,
-    nbest: Annotated[int, typer.Option(min=1, help="Answers per text; above 1, each after the number that ranks it.")] = 1,
+    nbest: Annotated[
+        int,
+        typer.Option(min=1, help="Answers per text; above 1, each after the number that ranks it."),
+    ] = 1,
     sample: Annotated[bool, typer.Option("--sample", help="Draw the answer at random.")] = False,
     temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Of --sample: from the likeliest tokens that hold this share.")] = 1.0,
+    top_k: Annotated[
+        int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")
+    ] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Of --sample: from the likeliest tokens that hold this share.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
-    risk: Annotated[int, typer.Option(min=0, help="Draw so many, give the one most like the others (minimum Bayes risk).")] = 0,
+    risk: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Draw so many, give the one most like the others (minimum Bayes risk)."
+        ),
+    ] = 0,
     prefix: Annotated[str, typer.Option(help="The answer begins with this.")] = "",
-    must: Annotated[list[str] | None, typer.Option(help="A word or phrase that the answer holds; may be given again.")] = None,
-    forbid: Annotated[list[str] | None, typer.Option(help="A word or phrase that it does not hold; may be given again.")] = None,
-    at: Annotated[int | None, typer.Option(help="Show what else could stand at this position (from 0), and its answer.")] = None,
-    ensemble: Annotated[list[Path] | None, typer.Option("--with", help="Another run, to answer together with this one.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="A search setting, such as search.no_repeat=3.")] = None,
+    must: Annotated[
+        list[str] | None,
+        typer.Option(help="A word or phrase that the answer holds; may be given again."),
+    ] = None,
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(help="A word or phrase that it does not hold; may be given again."),
+    ] = None,
+    at: Annotated[
+        int | None,
+        typer.Option(help="Show what else could stand at this position (from 0), and its answer."),
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option("--with", help="Another run, to answer together with this one."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A search setting, such as search.no_repeat=3."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    attention: Annotated[Path | None, typer.Option(help="Write an attention page of the first text, .html.")] = None,
-    wait: Annotated[int | None, typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy.")] = None,
-    coverage: Annotated[bool, typer.Option("--coverage", help="Warn of source words hardly looked at; slower.")] = False,
+    attention: Annotated[
+        Path | None, typer.Option(help="Write an attention page of the first text, .html.")
+    ] = None,
+    wait: Annotated[
+        int | None,
+        typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy."),
+    ] = None,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Warn of source words hardly looked at; slower.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
@@ -57,22 +95,60 @@ def translate(
     sampling = _sampling(sample, temperature, top_k, top_p, seed, risk)
     chosen = _search_settings(settings)
     if wait is not None:
-        asked = input, output, beam, sample, risk, prefix, must, forbid, ensemble, as_json, attention, coverage, nbest > 1
+        asked = (
+            input,
+            output,
+            beam,
+            sample,
+            risk,
+            prefix,
+            must,
+            forbid,
+            ensemble,
+            as_json,
+            attention,
+            coverage,
+            nbest > 1,
+        )
         if any(asked) or at is not None:
-            raise UserError("--wait goes from standard input to standard output, greedily; of the other options it knows --set")
+            raise UserError(
+                "--wait goes from standard input to standard output, greedily; of the other options it knows --set"
+            )
         _follow(regard.load(run, device=device, **chosen).online(wait), text)
         return
     translator = regard.load(run, *ensemble or [], beam=beam, device=device, **chosen)
     if input is not None and input.is_file():
         translator.expect(input.stat().st_size / BYTES_A_TOKEN)
     if at is not None:
-        if not text or input or must or forbid or sample or risk or as_json or output or attention or coverage:
-            raise UserError("--at shows a table for texts given as arguments; of the other options it knows --prefix and --nbest")
+        if (
+            not text
+            or input
+            or must
+            or forbid
+            or sample
+            or risk
+            or as_json
+            or output
+            or attention
+            or coverage
+        ):
+            raise UserError(
+                "--at shows a table for texts given as arguments; of the other options it knows --prefix and --nbest"
+            )
         for result in translator.translate(text or [], prefix=prefix):
-            rows = ((one.token, f"{one.probability:.2%}", one.text) for one in translator.options(result, at, max(nbest, 5)))
+            rows = (
+                (one.token, f"{one.probability:.2%}", one.text)
+                for one in translator.options(result, at, max(nbest, 5))
+            )
             table([f"token {at}", "probability", "the answer then"], rows)
         return
-    wishes = {"n_best": nbest, "prefix": prefix, "must": must or [], "forbid": forbid or [], "sampling": sampling}
+    wishes = {
+        "n_best": nbest,
+        "prefix": prefix,
+        "must": must or [],
+        "forbid": forbid or [],
+        "sampling": sampling,
+    }
 
     def enough() -> int:
         return LINES["cpu" if translator.device.type == "cpu" else "gpu"]
@@ -122,9 +198,14 @@ def _answers(
         for place, (raw, result) in enumerate(zip(burst, translator.translate(lines, **wishes)), 1):
             number += 1
             if result.source.count("\ufffd") > raw.count("\ufffd".encode()):
-                result.warnings.insert(0, f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD")
+                result.warnings.insert(
+                    0,
+                    f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD",
+                )
             if coverage and result.overlooked:
-                result.warnings.append(f"hardly looked at (attention under {HARDLY}): {' '.join(result.overlooked[:5])}")
+                result.warnings.append(
+                    f"hardly looked at (attention under {HARDLY}): {' '.join(result.overlooked[:5])}"
+                )
             yield result, place == len(burst)
 
 
@@ -134,7 +215,9 @@ def _sampling(sample: bool, *drawn: Any) -> Any:
 
     made = Sampling(*drawn)
     if not sample and not made.risk and made != Sampling():
-        raise UserError("--temperature, --top-k, --top-p and --seed tell how to draw: add --sample, or --risk")
+        raise UserError(
+            "--temperature, --top-k, --top-p and --seed tell how to draw: add --sample, or --risk"
+        )
     return made if sample or made.risk else None
 
 
@@ -144,11 +227,15 @@ def _search_settings(words: list[str] | None) -> dict[str, Any]:
     for word in words or []:
         section, dot, _ = word.partition("=")[0].partition(".")
         if dot and section != "search":
-            raise UserError(f"--set {word}: only search settings can change here, such as search.no_repeat=3")
+            raise UserError(
+                f"--set {word}: only search settings can change here, such as search.no_repeat=3"
+            )
         full = word if dot else f"search.{word}"
         settings |= parse_overrides([full])["search"]
 
-    build({"search": settings})  # a misspelt name or a wrong value is told before anything is loaded
+    build(
+        {"search": settings}
+    )  # a misspelt name or a wrong value is told before anything is loaded
     return settings
 
 
@@ -200,7 +287,9 @@ def _more_soon(stream: RawIOBase) -> bool:
     return bool(readable)
 
 
-def _lines_together(stream: RawIOBase, enough: Callable[[], int], more_soon: Callable[[], bool]) -> Iterator[list[bytes]]:
+def _lines_together(
+    stream: RawIOBase, enough: Callable[[], int], more_soon: Callable[[], bool]
+) -> Iterator[list[bytes]]:
     """Groups of lines: a group ends with `enough` lines, or where no more come soon."""
     group: list[bytes] = []
     rest = b""  # a line whose end has not come yet

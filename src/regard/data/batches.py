@@ -16,7 +16,9 @@ from regard.text.vocabulary import PAD
 
 Indices = npt.NDArray[np.integer[Any]]
 Vary = Callable[[Indices, Indices, int], tuple[Indices, Indices]]
-_BOUNDS = np.unique(np.geomspace(4, 10**8, 220).astype(np.int32))[::-1]  # the longest length of each bucket, 8 % apart
+_BOUNDS = np.unique(np.geomspace(4, 10**8, 220).astype(np.int32))[
+    ::-1
+]  # the longest length of each bucket, 8 % apart
 _CHUNK = 1 << 16  # pairs sorted at a time
 
 
@@ -30,7 +32,9 @@ class Batch:
     target_lengths: Tensor  # (B,), predicted tokens: without <bos>
     tokens: int  # predicted target tokens, known without asking the device
     source_tokens: int
-    places: tuple[Any, Any] | None = None  # where the real tokens are, if somebody has worked it out for the model
+    places: tuple[Any, Any] | None = (
+        None  # where the real tokens are, if somebody has worked it out for the model
+    )
 
     @property
     def target_in(self) -> Tensor:
@@ -47,13 +51,23 @@ class Batch:
     def to(self, device: torch.device | str) -> "Batch":
         names = ("source", "source_lengths", "target", "target_lengths")
         moved = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
-        places = None if self.places is None else (self.places[0].to(device), self.places[1].to(device))
+        places = (
+            None if self.places is None else (self.places[0].to(device), self.places[1].to(device))
+        )
         return replace(self, **moved, places=places)
 
     def rows(self) -> list[tuple[Indices, Indices]]:
         """The sentences again, as collate takes them."""
-        sides = (self.source.numpy(), self.source_lengths.tolist()), (self.target.numpy(), (self.target_lengths + 1).tolist())
-        return list(zip(*([ids[i, :n] for i, n in enumerate(lengths)] for ids, lengths in sides), strict=True))
+        sides = (
+            (self.source.numpy(), self.source_lengths.tolist()),
+            (self.target.numpy(), (self.target_lengths + 1).tolist()),
+        )
+        return list(
+            zip(
+                *([ids[i, :n] for i, n in enumerate(lengths)] for ids, lengths in sides),
+                strict=True,
+            )
+        )
 
     def split(self) -> list["Batch"]:
         """Two halves, or itself if it is one sentence."""
@@ -90,16 +104,30 @@ class Batches:
     """
 
     def __init__(
-        self, corpus: Corpus, *, tokens: int | None = None, sentences: int | None = None, seed: int, vary: Vary | None = None
+        self,
+        corpus: Corpus,
+        *,
+        tokens: int | None = None,
+        sentences: int | None = None,
+        seed: int,
+        vary: Vary | None = None,
     ) -> None:
         if (tokens is None) == (sentences is None) or (tokens or sentences or 0) < 1:
             raise ValueError("give tokens or sentences, not both, and at least 1")
-        self.corpus, self.tokens, self.sentences, self.seed, self.vary = corpus, tokens, sentences, seed, vary
+        self.corpus, self.tokens, self.sentences, self.seed, self.vary = (
+            corpus,
+            tokens,
+            sentences,
+            seed,
+            vary,
+        )
         counts = sum(np.bincount(buckets, minlength=len(_BOUNDS)) for _, buckets in self._buckets())
         self._ends: list[int] = np.cumsum(counts).tolist()  # of each bucket
         self._starts = self._cut(lambda place: int(_BOUNDS[bisect(self._ends, place)]))
         self.per_epoch = len(self._starts) - 1
-        self._plan: tuple[int, Indices, Indices] | None = None  # the current epoch: number, pairs, order of batches
+        self._plan: tuple[int, Indices, Indices] | None = (
+            None  # the current epoch: number, pairs, order of batches
+        )
 
     def __call__(self, step: int) -> Batch:
         return self.load(self.indices(step), step)
@@ -108,7 +136,11 @@ class Batches:
         """Some pairs as a batch; with a step, varied as in its epoch."""
         if self.vary is None or step is None:
             return collate([self.corpus[i] for i in indices.tolist()])
-        seed = int(np.random.SeedSequence([self.seed, step // self.per_epoch]).generate_state(1, np.uint64)[0])
+        seed = int(
+            np.random.SeedSequence([self.seed, step // self.per_epoch]).generate_state(
+                1, np.uint64
+            )[0]
+        )
         return collate([self.vary(*self.corpus[i], seed + i) for i in indices.tolist()])
 
     def indices(self, step: int) -> Indices:

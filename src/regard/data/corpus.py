@@ -36,9 +36,14 @@ class Corpus:
         self.path, self.about, self.digest = path, about, str(about["digest"])
         self._lengths = _mapped(path / "lengths.bin", "<i4", (about["pairs"], 2))
         self.source_lengths, self.target_lengths = self._lengths.T
-        blocks = self._lengths[: len(self) // _BLOCK * _BLOCK].reshape(-1, 2 * _BLOCK).sum(1, np.int64) + _BLOCK
+        blocks = (
+            self._lengths[: len(self) // _BLOCK * _BLOCK].reshape(-1, 2 * _BLOCK).sum(1, np.int64)
+            + _BLOCK
+        )
         self._starts = np.concatenate([[0], np.cumsum(blocks)])
-        self._ids = _mapped(path / "ids.bin", about["dtype"], (int(self._lengths.sum(dtype=np.int64)) + len(self),))
+        self._ids = _mapped(
+            path / "ids.bin", about["dtype"], (int(self._lengths.sum(dtype=np.int64)) + len(self),)
+        )
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -46,10 +51,14 @@ class Corpus:
         try:
             about = json.loads((path / "corpus.json").read_text(encoding="utf-8"))
             if about["format"] > FORMAT:
-                raise UserError(f"{path}: written by a newer Regard (format {about['format']}); encode it again")
+                raise UserError(
+                    f"{path}: written by a newer Regard (format {about['format']}); encode it again"
+                )
             return cls(path, about)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: no encoded corpus, or damaged ({error}); encode it again") from error
+            raise UserError(
+                f"{path}: no encoded corpus, or damaged ({error}); encode it again"
+            ) from error
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -60,10 +69,14 @@ class Corpus:
         block, place = divmod(i, _BLOCK)
         start = int(self._starts[block] + self._lengths[i - place : i].sum()) + place
         source, target = self._lengths[i].tolist()
-        return self._ids[start : start + source], self._ids[start + source : start + source + target + 1]
+        return self._ids[start : start + source], self._ids[
+            start + source : start + source + target + 1
+        ]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).open, (self.path,)  # a worker process maps the files again instead of copying them
+        return type(self).open, (
+            self.path,
+        )  # a worker process maps the files again instead of copying them
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> Ids:
@@ -123,8 +136,15 @@ def encode(
                     watch(chunk)
 
         if not count:
-            raise UserError(f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the longest length")
-        about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest_of(aside, dtype)}
+            raise UserError(
+                f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the longest length"
+            )
+        about = {
+            "format": FORMAT,
+            "pairs": count,
+            "dtype": dtype,
+            "digest": digest_of(aside, dtype),
+        }
         (aside / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
         shutil.rmtree(path, ignore_errors=True)
         aside.rename(path)
@@ -142,7 +162,9 @@ def _only(wanted: Ids, ids: Ids, lengths: Ids) -> tuple[Ids, Ids]:
 
 def _rows(sources: Ids, source_lengths: Ids, targets: Ids, target_lengths: Ids) -> tuple[Ids, Ids]:
     """source <eos> <bos> target <eos> for each pair, in one array; and the two lengths that a corpus keeps of each."""
-    sizes = np.stack([source_lengths + 1, target_lengths + 1], 1)  # (pairs, 2): with <eos>, without <bos>
+    sizes = np.stack(
+        [source_lengths + 1, target_lengths + 1], 1
+    )  # (pairs, 2): with <eos>, without <bos>
     ends = np.cumsum(sizes.sum(1) + 1)
     rows = np.full(int(ends[-1]) if len(ends) else 0, EOS, np.int32)
 

@@ -39,7 +39,9 @@ class Drawn:
         """How many of these sources training drew."""
         return int(np.count_nonzero(self._drew(sources)))
 
-    def held_out(self, drawing: Iterable[tuple[str, str]], count: int, split: str) -> Iterator[tuple[str, str]]:
+    def held_out(
+        self, drawing: Iterable[tuple[str, str]], count: int, split: str
+    ) -> Iterator[tuple[str, str]]:
         """The first `count` pairs of an endless drawing that training did not draw; repeats among them stay."""
         if self.left < count:
             advice = f"ask for fewer (data.options.train, data.options.{split}), for larger numbers (data.options.complexity)"

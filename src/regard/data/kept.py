@@ -90,7 +90,9 @@ class Kept:
                 self._append(pairs)
             except OSError as error:
                 reason = error.strerror or error
-                raise UserError(f"{self._folder}: no room for a copy of the text while it is prepared ({reason})") from error
+                raise UserError(
+                    f"{self._folder}: no room for a copy of the text while it is prepared ({reason})"
+                ) from error
             count += len(pairs)
             share = self._share(count)
             if share is not None:

@@ -43,8 +43,13 @@ class Skipped:
         """For people: "pairs.tsv: skipped 2 lines: one column (lines 3, 812)"."""
         said = []
         for (file, reason), count in self.counts.items():
-            s, numbers = "s" if count > 1 else "", [*map(str, self.first[file, reason]), *(["…"] if count > 10 else [])]
-            said.append(f"{file}: skipped {count:,} line{s}: {reason} (line{s} {', '.join(numbers)})")
+            s, numbers = (
+                "s" if count > 1 else "",
+                [*map(str, self.first[file, reason]), *(["…"] if count > 10 else [])],
+            )
+            said.append(
+                f"{file}: skipped {count:,} line{s}: {reason} (line{s} {', '.join(numbers)})"
+            )
         return said
 
 
@@ -57,4 +62,6 @@ def stable_hashes(texts: Iterable[str], seed: int = 0) -> npt.NDArray[np.uint64]
 
 def stable_hash(text: str, seed: int = 0) -> int:
     """64 bits that are the same on every machine and in every run."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8, salt=seed.to_bytes(8, "little", signed=True)).digest())
+    return int.from_bytes(
+        blake2b(text.encode(), digest_size=8, salt=seed.to_bytes(8, "little", signed=True)).digest()
+    )

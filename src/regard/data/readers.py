@@ -21,7 +21,9 @@ from regard.text.vocabulary import normalise
 MAX_CHARACTERS = 10_000
 _MAX_LINE = 1_000_000  # bytes
 _BLOCK = 1 << 20
-_BINARY = (*b"\xff\xfe \xfe\xff \x89PNG \xff\xd8 GIF8 %PDF \x7fELF PK\x03\x04 \xfd7zXZ BZh \x1f\x8b".split(),)
+_BINARY = (
+    *b"\xff\xfe \xfe\xff \x89PNG \xff\xd8 GIF8 %PDF \x7fELF PK\x03\x04 \xfd7zXZ BZh \x1f\x8b".split(),
+)
 _JSON = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet", ".pq")
 SUFFIXES = (".tsv", ".txt", *_JSON, *_PARQUET)
@@ -44,7 +46,12 @@ class _Skip(Exception):
 
 
 def read(
-    path: Path, *, source: str | None = None, target: str | None = None, skipped: Skipped, position: Position | None = None
+    path: Path,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    skipped: Skipped,
+    position: Position | None = None,
 ) -> Iterator[Pair]:
     """The pairs of a file, in order, in constant memory; NFC, without outer white space, otherwise as they stand.
 
@@ -55,22 +62,42 @@ def read(
         _check(both[0])
         _check(both[1])
         counts = [_count_lines(file, file.stat().st_size, file.stat().st_mtime_ns) for file in both]
-        if counts[0] != counts[1]:  # asked before the first pair, since every pair after the missing line would be wrong
-            raise UserError(f"{both[0]} has {counts[0]:,} lines and {both[1]} has {counts[1]:,}; aligned files need as many")
+        if (
+            counts[0] != counts[1]
+        ):  # asked before the first pair, since every pair after the missing line would be wrong
+            raise UserError(
+                f"{both[0]} has {counts[0]:,} lines and {both[1]} has {counts[1]:,}; aligned files need as many"
+            )
         rows = zip(_lines(both[0], position), _lines(both[1]))
-        return _pairs(f"{both[0].name} + {both[1].name}", rows, lambda lines: [*map(_text, lines)], skipped)
+        return _pairs(
+            f"{both[0].name} + {both[1].name}", rows, lambda lines: [*map(_text, lines)], skipped
+        )
     block, ending = _check(path), Path(plain_name(path)).suffix.lower()
     if ending == ".tsv" and (source or target):
-        raise UserError(f"{path}: the columns of a TSV have no names, so leave out data.source and data.target")
+        raise UserError(
+            f"{path}: the columns of a TSV have no names, so leave out data.source and data.target"
+        )
     source, target = source or "source", target or "target"
     if ending in _PARQUET or block.startswith(b"PAR1"):
-        return _pairs(path.name, _parquet(path, source, target), partial(_from_item, source=source, target=target), skipped)
+        return _pairs(
+            path.name,
+            _parquet(path, source, target),
+            partial(_from_item, source=source, target=target),
+            skipped,
+        )
     if ending not in _JSON:
         return _pairs(path.name, _lines(path, position), _from_tsv, skipped)
-    with suppress(ValueError, RecursionError):  # keys that the first line lacks are the caller's mistake, not the line's
+    with suppress(
+        ValueError, RecursionError
+    ):  # keys that the first line lacks are the caller's mistake, not the line's
         if isinstance(first := json.loads(block.split(b"\n")[0]), dict):
             _need(f"{path} line 1", first, source, target)
-    return _pairs(path.name, _lines(path, position), partial(_from_json, source=source, target=target), skipped)
+    return _pairs(
+        path.name,
+        _lines(path, position),
+        partial(_from_json, source=source, target=target),
+        skipped,
+    )
 
 
 def plain_name(path: Path) -> str:
@@ -82,7 +109,9 @@ def aligned(path: Path, source: str, target: str) -> tuple[Path, Path] | None:
     """The two files that `path` means, or None if it means something else."""
     stem = plain_name(path).removesuffix(f".{source}").removesuffix(f".{target}")
     names = [(f"{stem}.{ending}", f"{stem}.{ending}.gz") for ending in (source, target)]
-    one, other = (next(filter(os.path.isfile, map(path.with_name, either)), None) for either in names)
+    one, other = (
+        next(filter(os.path.isfile, map(path.with_name, either)), None) for either in names
+    )
     if one and other:
         return one, other
     if one or other:
@@ -90,7 +119,9 @@ def aligned(path: Path, source: str, target: str) -> tuple[Path, Path] | None:
     return None
 
 
-def _pairs(name: str, rows: Iterable[Any], parse: Callable[[Any], list[str]], skipped: Skipped) -> Iterator[Pair]:
+def _pairs(
+    name: str, rows: Iterable[Any], parse: Callable[[Any], list[str]], skipped: Skipped
+) -> Iterator[Pair]:
     """The pair that `parse` finds in each row, source first; a row without one is noted by its number."""
     for line, row in enumerate(rows, 1):
         try:
@@ -98,7 +129,9 @@ def _pairs(name: str, rows: Iterable[Any], parse: Callable[[Any], list[str]], sk
             if not all(targets):
                 targets = [target for target in targets if target]
             if not source or not targets:
-                raise _Skip("empty target" if source else "empty source" if targets else "empty line")
+                raise _Skip(
+                    "empty target" if source else "empty source" if targets else "empty line"
+                )
             if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
                 raise _Skip("too long")
             yield Pair(source, tuple(targets), line)
@@ -135,7 +168,10 @@ def _from_item(item: Any, source: str, target: str) -> list[str]:
     if not isinstance(item, dict):
         raise _Skip("bad JSON")
     others = item.get(target)
-    texts = [text or "" for text in (item.get(source), *(others if isinstance(others, list) else [others]))]
+    texts = [
+        text or ""
+        for text in (item.get(source), *(others if isinstance(others, list) else [others]))
+    ]
     if not all(isinstance(text, str) for text in texts):
         raise _Skip("not two texts")
     "".join(texts).encode()  # a lone surrogate, which JSON can spell, is no UTF-8
@@ -152,13 +188,17 @@ def _parquet(path: Path, source: str, target: str) -> Iterator[dict[str, Any]]:
             for batch in table.iter_batches(4_096, columns=[source, target], use_threads=False):
                 yield from batch.to_pylist()
     except (ArrowException, OSError) as error:
-        raise UserError(f"{path}: not Parquet, or damaged ({str(error).splitlines()[0]})") from error
+        raise UserError(
+            f"{path}: not Parquet, or damaged ({str(error).splitlines()[0]})"
+        ) from error
 
 
 def _need(where: str, names: Iterable[str], source: str, target: str) -> None:
     if not {source, target} <= {*names}:
         there = ", ".join(map(repr, names)) or "nothing"
-        raise UserError(f"{where}: no {source!r} and {target!r}; it has {there} (set data.source and data.target)")
+        raise UserError(
+            f"{where}: no {source!r} and {target!r}; it has {there} (set data.source and data.target)"
+        )
 
 
 def _lines(path: Path, position: Position | None = None) -> Iterator[bytes]:
@@ -200,7 +240,13 @@ def _opened(path: Path, position: Position | None = None) -> Iterator[BinaryIO]:
 def _check(path: Path) -> bytes:
     """The first bytes of a file; refuses what cannot be read as pairs."""
     if not path.is_file():
-        what = "a folder, not a file" if path.is_dir() else "a pipe or a device, not a file" if path.exists() else "no such file"
+        what = (
+            "a folder, not a file"
+            if path.is_dir()
+            else "a pipe or a device, not a file"
+            if path.exists()
+            else "no such file"
+        )
         raise UserError(f"{path}: {what}")
     with _opened(path) as file:
         block = file.read(1 << 16)
@@ -209,8 +255,12 @@ def _check(path: Path) -> bytes:
         raise UserError(f"{path}: the file is empty")
     if block.startswith(b"PAR1"):
         return block
-    if block.startswith(_BINARY) or (len(block) >= 64 and text.count("\0") + text.count("\ufffd") > 0.3 * len(text)):
-        raise UserError(f"{path}: UTF-16 or a binary file; give TSV, JSON lines or Parquet, UTF-8, unpacked but for gzip")
+    if block.startswith(_BINARY) or (
+        len(block) >= 64 and text.count("\0") + text.count("\ufffd") > 0.3 * len(text)
+    ):
+        raise UserError(
+            f"{path}: UTF-16 or a binary file; give TSV, JSON lines or Parquet, UTF-8, unpacked but for gzip"
+        )
     if b"\n" not in block and b"\r" in block.rstrip(b"\r"):
         raise UserError(f"{path}: its lines end with CR alone; save it with LF")
     return block

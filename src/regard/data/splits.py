@@ -27,13 +27,19 @@ Items = Iterable[tuple[str, str | Sequence[str]]]
 Codes = npt.NDArray[np.uint8]
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)
 _CHUNK = 1_000
-_NAMES = {"train": ("train*",), "dev": ("dev*", "val*"), "test": ("test*",)}  # the files of a folder
+_NAMES = {
+    "train": ("train*",),
+    "dev": ("dev*", "val*"),
+    "test": ("test*",),
+}  # the files of a folder
 
 
 class Keep(Protocol):
     """Makes a Kept of a way to read pairs."""
 
-    def __call__(self, read: Callable[[], Iterable[Pair]], *, share: Callable[[int], float | None]) -> Kept: ...
+    def __call__(
+        self, read: Callable[[], Iterable[Pair]], *, share: Callable[[int], float | None]
+    ) -> Kept: ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,9 @@ class Stream:
     def _matched(self, codes: Codes) -> Iterator[Pair]:
         for pair, code in zip_longest(self.read(), codes.data):
             if pair is None or code is None:
-                raise UserError("the data changed between two readings: begin again, and leave the files alone meanwhile")
+                raise UserError(
+                    "the data changed between two readings: begin again, and leave the files alone meanwhile"
+                )
             if code == self.code:
                 yield pair
 
@@ -114,7 +122,9 @@ class Splits:
     def split(self, name: str) -> Stream:
         found = {"train": self.train, "dev": self.dev, "test": self.test, "long": self.long}
         if (stream := found.get(name)) is None:
-            raise UserError(f"{self.name} has no split {name!r}; it has {', '.join(key for key in found if found[key])}")
+            raise UserError(
+                f"{self.name} has no split {name!r}; it has {', '.join(key for key in found if found[key])}"
+            )
         return stream
 
 
@@ -160,20 +170,35 @@ def open_data(
     if spec in TASKS:
         streams, drawn = _generated(TASKS[spec], dict(options or {}), Deal(**deal), keep)
         if os.path.exists(spec):
-            notes.append(f"{spec} is the task of that name; write ./{spec} for what lies in this folder")
+            notes.append(
+                f"{spec} is the task of that name; write ./{spec} for what lies in this folder"
+            )
     elif options:
         raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
     else:
         for part, file in _files(spec, source, target, notes).items():
             position = Position()
-            reading = partial(read, file, source=source, target=target, skipped=skipped, position=position)
+            reading = partial(
+                read, file, source=source, target=target, skipped=skipped, position=position
+            )
             some = partial(_some, spec, part, reading, skipped)
             share = partial(_share_of_file, position)
             streams[part] = Stream(keep(some, share=share) if keep is not None else some)
-            if keep is None or part == "test":  # what cannot be read is told at once; what is kept is read to its end soon
+            if (
+                keep is None or part == "test"
+            ):  # what cannot be read is told at once; what is kept is read to its end soon
                 next(some())
 
-    splits = Splits(spec, streams["train"], streams.get("dev"), streams.get("test"), streams.get("long"), skipped, notes, drawn)
+    splits = Splits(
+        spec,
+        streams["train"],
+        streams.get("dev"),
+        streams.get("test"),
+        streams.get("long"),
+        skipped,
+        notes,
+        drawn,
+    )
     return splits if spec in TASKS else _dealt(splits, Deal(**deal))
 
 
@@ -186,7 +211,13 @@ def _share_of(total: int, pairs: int) -> float:
 
 
 def open_split(
-    spec: str, split: str, *, source: str | None = None, target: str | None = None, options: Options | None = None, **deal: Any
+    spec: str,
+    split: str,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    options: Options | None = None,
+    **deal: Any,
 ) -> Stream:
     """One split, to judge a run by. A folder need hold no more than that one file.
 
@@ -199,8 +230,12 @@ def open_split(
     files = _parts(folder, source, target, [])
     file = files.get(split) or files.get("train")
     if file is None:
-        raise UserError(f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split it off")
-    names: dict[str, Any] = {} if plain_name(file).endswith(".tsv") else {"source": source, "target": target}
+        raise UserError(
+            f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split it off"
+        )
+    names: dict[str, Any] = (
+        {} if plain_name(file).endswith(".tsv") else {"source": source, "target": target}
+    )
 
     if split in ("dev", "test") and split in files:
         skipped = Skipped()
@@ -209,7 +244,9 @@ def open_split(
     return open_data(spec, **names, options=options, **deal).split(split)
 
 
-def _some(spec: str, part: str, reading: Callable[[], Iterable[Pair]], skipped: Skipped) -> Iterator[Pair]:
+def _some(
+    spec: str, part: str, reading: Callable[[], Iterable[Pair]], skipped: Skipped
+) -> Iterator[Pair]:
     """The pairs; that there is none is an error."""
     pair = None
     for pair in reading():
@@ -226,16 +263,23 @@ def from_iterable(data: Items, *, keep: Keep | None = None, **deal: Any) -> Spli
     reading = partial(_numbered, lambda: again)
     total = len(again) if isinstance(again, Sized) else None
     share = partial(_share_of, total) if total else lambda pairs: None
-    return _dealt(Splits("pairs", Stream(keep(reading, share=share) if keep is not None else reading)), Deal(**deal))
+    return _dealt(
+        Splits("pairs", Stream(keep(reading, share=share) if keep is not None else reading)),
+        Deal(**deal),
+    )
 
 
 def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
     for line, item in enumerate(items(), 1):
         try:
             source, target = item
-            first, second, *more = map(normalise, (source, target) if isinstance(target, str) else (source, *target))
+            first, second, *more = map(
+                normalise, (source, target) if isinstance(target, str) else (source, *target)
+            )
         except (TypeError, ValueError, AttributeError):
-            raise UserError(f"item {line} of the pairs: a pair is (source, target) or (source, [targets])") from None
+            raise UserError(
+                f"item {line} of the pairs: a pair is (source, target) or (source, [targets])"
+            ) from None
         yield Pair(first, (second, *more), line)
 
 
@@ -246,12 +290,21 @@ def _generated(
 
     Dev and test may share a formula with each other: neither is learned from.
     """
-    overlap = task.apart != "drawn" or yes_or_no(f"{task.name} overlap", options.pop("overlap", False))
-    counts = {part: whole_number(part, options.pop(part, getattr(task, part))) for part in ("train", "dev", "test")}
+    overlap = task.apart != "drawn" or yes_or_no(
+        f"{task.name} overlap", options.pop("overlap", False)
+    )
+    counts = {
+        part: whole_number(part, options.pop(part, getattr(task, part)))
+        for part in ("train", "dev", "test")
+    }
     counts["train"] = min(counts["train"], deal.limit or counts["train"])
-    counts |= {part: count for part, count in (("dev", deal.dev), ("test", deal.test)) if count is not None}
+    counts |= {
+        part: count for part, count in (("dev", deal.dev), ("test", deal.test)) if count is not None
+    }
     if counts["train"] < 1 or min(counts.values()) < 0:
-        raise UserError(f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: nothing to train on")
+        raise UserError(
+            f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: nothing to train on"
+        )
     counts["long"] = counts["test"]
 
     def stream(part: str, items: Callable[[], Items]) -> Stream:
@@ -306,21 +359,35 @@ def _not_there(spec: str) -> UserError:
         return UserError(f"{spec}: no such file or folder")
     home = os.environ.get("REGARD_DATA")
     names = [*TASKS, *(path.name for path in sorted(Path(home).glob("*/")))] if home else [*TASKS]
-    below = "below $REGARD_DATA" if home else "(they are looked for below $REGARD_DATA, which is not set)"
-    return UserError(f"no data {spec!r}: no such task, file or folder, nor a named corpus {below}{nearest(spec, names)}")
+    below = (
+        "below $REGARD_DATA"
+        if home
+        else "(they are looked for below $REGARD_DATA, which is not set)"
+    )
+    return UserError(
+        f"no data {spec!r}: no such task, file or folder, nor a named corpus {below}{nearest(spec, names)}"
+    )
 
 
-def _parts(folder: Path, source: str | None, target: str | None, notes: list[str]) -> dict[str, Path]:
+def _parts(
+    folder: Path, source: str | None, target: str | None, notes: list[str]
+) -> dict[str, Path]:
     """The file of each split that a folder holds."""
     files: dict[str, Path] = {}
     for part, patterns in _NAMES.items():
         candidates = sorted(file for pattern in patterns for file in folder.glob(pattern))
-        usable = [file for file in candidates if source and target and plain_name(file).endswith(f".{source}")]
+        usable = [
+            file
+            for file in candidates
+            if source and target and plain_name(file).endswith(f".{source}")
+        ]
         usable = usable or [file for file in candidates if plain_name(file).endswith(SUFFIXES)]
 
         others = ", ".join(file.name for file in usable[1:])
         if others and part == "train":
-            raise UserError(f"{folder}: several train files ({usable[0].name}, {others}); give one of them")
+            raise UserError(
+                f"{folder}: several train files ({usable[0].name}, {others}); give one of them"
+            )
         if others:
             notes.append(f"{folder}: {usable[0].name} is used for {part}, not {others}")
         if usable:
@@ -334,22 +401,36 @@ def _listed(folder: Path) -> str:
 
 def _dealt(splits: Splits, deal: Deal) -> Splits:
     """Split off from the training pairs what is missing, and keep `limit` of them."""
-    if deal.group not in ("source", "pair") or deal.limit == 0 or min(deal.limit or 0, deal.dev or 0, deal.test or 0) < 0:
+    if (
+        deal.group not in ("source", "pair")
+        or deal.limit == 0
+        or min(deal.limit or 0, deal.dev or 0, deal.test or 0) < 0
+    ):
         wish = f"data.group={deal.group} data.limit={deal.limit} data.dev={deal.dev} data.test={deal.test}"
-        raise UserError(f"{wish}: group is source or pair, limit at least 1, dev and test at least 0")
+        raise UserError(
+            f"{wish}: group is source or pair, limit at least 1, dev and test at least 0"
+        )
     dev, test = 0 if splits.dev else deal.dev, 0 if splits.dev or splits.test else deal.test
     if dev == test == 0 and deal.limit is None:
         return splits
     keys = _groups(splits.train, deal.group, deal.seed or 0)
     if (dev or 0) + (test or 0) >= len(keys):
-        raise UserError(f"{splits.name}: of {len(keys):,} pairs dev={dev or 0} and test={test or 0} leave none for training")
+        raise UserError(
+            f"{splits.name}: of {len(keys):,} pairs dev={dev or 0} and test={test or 0} leave none for training"
+        )
     codes = _deal(keys, dev, test)
     _thin(codes, deal.limit or len(codes), deal.seed or 0)
     parts = {code: Stream(splits.train.read, codes, code) for code in np.unique(codes)}
-    splits.train, splits.dev, splits.test = parts[_TRAIN], parts.get(_DEV, splits.dev), parts.get(_TEST, splits.test)
+    splits.train, splits.dev, splits.test = (
+        parts[_TRAIN],
+        parts.get(_DEV, splits.dev),
+        parts.get(_TEST, splits.test),
+    )
     if splits.dev is None and dev != 0:
         splits.dev = splits.train
-        splits.notes.append(f"{splits.name}: too few pairs to hold any out, dev is the training pairs themselves")
+        splits.notes.append(
+            f"{splits.name}: too few pairs to hold any out, dev is the training pairs themselves"
+        )
     return splits
 
 
@@ -386,9 +467,14 @@ def _deal(keys: npt.NDArray[np.uint32], dev: int | None, test: int | None) -> Co
     n, first = len(keys), 0
     usual = min(2_000, max(1, n // 20)) if n > 2 else 0
     ordered, codes = np.sort(keys), np.full(n, _TRAIN, np.uint8)
-    for code, count in ((_DEV, usual if dev is None else dev), (_TEST, usual if test is None else test)):
+    for code, count in (
+        (_DEV, usual if dev is None else dev),
+        (_TEST, usual if test is None else test),
+    ):
         group = ordered[first]
-        last = int(np.searchsorted(ordered, ordered[min(first + count, n - 1)]))  # whole groups only, never the last
+        last = int(
+            np.searchsorted(ordered, ordered[min(first + count, n - 1)])
+        )  # whole groups only, never the last
         end = int(np.searchsorted(ordered, group, "right"))
         if count and last == first and end < n and end - first <= max(1, n // 4):
             last = end  # the first group alone is larger than what was asked for: take it, if most is left
@@ -428,7 +514,9 @@ class _Letters(dict[int, int | None]):
     """A table for str.translate: letters, their marks, digits and spaces stay, the rest goes."""
 
     def __missing__(self, code: int) -> int | None:
-        return self.setdefault(code, code if category(chr(code))[0] in "LMN" or chr(code).isspace() else None)
+        return self.setdefault(
+            code, code if category(chr(code))[0] in "LMN" or chr(code).isspace() else None
+        )
 
 
 _LETTERS, _LETTER = _Letters(), re.compile(r"[^\W\d_]")
@@ -481,7 +569,13 @@ class Overlap:
         repeated = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
         near_dev = sum(_plain(source) in self._near for source in self._dev - self._exact)
         near_test = sum(_plain(source) in self._near for source in self._test - self._exact)
-        return Leaks(repeated, len(self._dev & self._exact), len(self._test & self._exact), near_dev, near_test)
+        return Leaks(
+            repeated,
+            len(self._dev & self._exact),
+            len(self._test & self._exact),
+            near_dev,
+            near_test,
+        )
 
 
 def leaks(splits: Splits) -> Leaks:

@@ -10,10 +10,14 @@ from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import UNK, normalise
 
 
-def words(tokenizer: Tokenizer, must: str | Sequence[str], forbid: str | Sequence[str], prefix: str = "") -> Words:
+def words(
+    tokenizer: Tokenizer, must: str | Sequence[str], forbid: str | Sequence[str], prefix: str = ""
+) -> Words:
     """The phrases as texts and tokens; what the vocabulary cannot write, or what contradicts itself, is refused."""
     must, forbid = ([side] if isinstance(side, str) else side for side in (must, forbid))
-    must, forbid = ([" ".join(normalise(text).split()) for text in texts] for texts in (must, forbid))
+    must, forbid = (
+        [" ".join(normalise(text).split()) for text in texts] for texts in (must, forbid)
+    )
     if not all((*must, *forbid)):
         raise UserError("an empty text can be neither demanded nor forbidden")
     whole = tokenizer.kind == "words"
@@ -22,17 +26,24 @@ def words(tokenizer: Tokenizer, must: str | Sequence[str], forbid: str | Sequenc
     phrases = [Phrase(text, tokenizer.encode(text), tokenizer.encode(later[text])) for text in must]
     for phrase in phrases:
         if UNK in phrase.later:
-            raise UserError(f"{phrase.text!r} cannot be demanded: it is not in the target's vocabulary")
+            raise UserError(
+                f"{phrase.text!r} cannot be demanded: it is not in the target's vocabulary"
+            )
     found = Words(phrases, forbid, tokenizer.decode, bounded=spaced or whole, whole=whole)
     for text in (*must, normalise(prefix)):
         if broken := found.broken(text):
-            raise UserError(f"{text!r} must come, but {broken[0]!r} in it is forbidden: one of them has to go")
+            raise UserError(
+                f"{text!r} must come, but {broken[0]!r} in it is forbidden: one of them has to go"
+            )
     return found
 
 
 def unmet(demands: Words, text: str) -> list[str]:
     """What an answer does not keep, in words."""
     return [
-        *(f"could not hold {phrase.text!r} within its length limit" for phrase in demands.missing(text)),
+        *(
+            f"could not hold {phrase.text!r} within its length limit"
+            for phrase in demands.missing(text)
+        ),
         *(f"could not avoid {phrase!r}" for phrase in dict.fromkeys(demands.broken(text))),
     ]

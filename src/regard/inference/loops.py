@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from regard.search import Job
 
 Again = Callable[[list[Job], int], None]
-_LOOP = re.compile(r"(.)\1{7,}|(..)\2{3,}|(.{3,32}?)\3{2,}", re.DOTALL)  # three times in a row and 8 tokens or more
+_LOOP = re.compile(
+    r"(.)\1{7,}|(..)\2{3,}|(.{3,32}?)\3{2,}", re.DOTALL
+)  # three times in a row and 8 tokens or more
 _THRICE = re.compile(r"(.{1,32}?)\1{2,}", re.DOTALL)
 
 
@@ -19,11 +21,18 @@ def stuck(job: Job) -> list[int]:
     """
     if not job.found:
         return []
-    best, text = job.found[0], "".join(map(chr, job.found[0].tokens))  # a string of ids, for `re` is fast
+    best, text = (
+        job.found[0],
+        "".join(map(chr, job.found[0].tokens)),
+    )  # a string of ids, for `re` is fast
     loops = [(m.start(), next(filter(None, m.groups()))) for m in _LOOP.finditer(text)]
     if not best.finished and (tail := _THRICE.match(text[::-1])):
         loops.append((len(text) - tail.end(), tail[1][::-1]))
-    given = max((len(m[0]) for m in _THRICE.finditer("".join(map(chr, job.source)))), default=0) if loops else 0
+    given = (
+        max((len(m[0]) for m in _THRICE.finditer("".join(map(chr, job.source)))), default=0)
+        if loops
+        else 0
+    )
     for start, unit in loops:
         end = start + len(unit)
         while end < len(text) and text[end] == text[end - len(unit)]:
@@ -34,7 +43,9 @@ def stuck(job: Job) -> list[int]:
     return []
 
 
-def free(jobs: Sequence[Job], again: Again, name: Callable[[list[int]], str], may: bool) -> dict[Job, tuple[str, int]]:
+def free(
+    jobs: Sequence[Job], again: Again, name: Callable[[list[int]], str], may: bool
+) -> dict[Job, tuple[str, int]]:
     """Search what is stuck `again`, if that may be, with just enough no_repeat to break its loop: job -> (a note, no_repeat)."""
     units = {job: unit for job in jobs if (unit := stuck(job))}
     sizes = {job: max(4, len(unit) + 1) for job, unit in units.items() if may}

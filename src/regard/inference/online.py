@@ -25,7 +25,9 @@ def check_online(model: Seq2Seq) -> None:
     """Refuse a model that must know the whole source before it can read any of it."""
     if not model.encoder.causal:
         advice = "train one with model.causal=true (and model.wait=3)"
-        raise UserError(f"this model reads the source from both ends, so it cannot begin before the source has ended; {advice}")
+        raise UserError(
+            f"this model reads the source from both ends, so it cannot begin before the source has ended; {advice}"
+        )
 
 
 class Sentence:
@@ -50,9 +52,14 @@ class Sentence:
         encoder, decoder, self.heard = self.model.encoder, self.model.decoder, self.heard + 1
         assert isinstance(encoder, TransformerEncoder)
         assert isinstance(decoder, TransformerDecoder)
-        states, self.past = encoder.extend(torch.tensor([[token]], device=self.rules.device), self.past)
+        states, self.past = encoder.extend(
+            torch.tensor([[token]], device=self.rules.device), self.past
+        )
         if self.state is None:  # what has not come cannot be seen: no other mask is needed
-            self.state = replace(decoder.start(Memory(states, torch.ones_like(states[:, 0, 0], dtype=torch.long))), wait=0)
+            self.state = replace(
+                decoder.start(Memory(states, torch.ones_like(states[:, 0, 0], dtype=torch.long))),
+                wait=0,
+            )
         else:
             self.state = decoder.extend(self.state, states)
         if self.heard >= self.wait + len(self.tokens) - 1:
@@ -75,11 +82,28 @@ class Sentence:
 class Online:
     """Pieces of text in, pieces of text out; `end` ends a sentence, and the next may begin."""
 
-    def __init__(self, model: Seq2Seq, source: Tokenizer, target: Tokenizer, search: SearchConfig, rules: Rules, wait: float):
+    def __init__(
+        self,
+        model: Seq2Seq,
+        source: Tokenizer,
+        target: Tokenizer,
+        search: SearchConfig,
+        rules: Rules,
+        wait: float,
+    ):
         check_online(model)
         if wait < 1:
-            raise UserError(f"wait={wait}: must be at least 1, the source tokens before the first target token")
-        self.model, self.source, self.target, self.search, self.rules, self.wait = model, source, target, search, rules, wait
+            raise UserError(
+                f"wait={wait}: must be at least 1, the source tokens before the first target token"
+            )
+        self.model, self.source, self.target, self.search, self.rules, self.wait = (
+            model,
+            source,
+            target,
+            search,
+            rules,
+            wait,
+        )
         self._begin()
 
     def _begin(self) -> None:
@@ -91,13 +115,17 @@ class Online:
         while word := WORD.match(self.rest):
             self._hear(word[0])
             self.rest = self.rest[word.end() :]
-        return self._say(self.target.decode(self.sentence.tokens).rstrip("\ufffd"))  # half a character waits
+        return self._say(
+            self.target.decode(self.sentence.tokens).rstrip("\ufffd")
+        )  # half a character waits
 
     def end(self) -> str:
         """The sentence has ended -> the rest of the target."""
         self._hear(self.rest)
         if self.sentence.heard:
-            self.sentence.end(int((self.sentence.heard + 1) * self.search.limit_ratio) + self.search.limit_extra)
+            self.sentence.end(
+                int((self.sentence.heard + 1) * self.search.limit_ratio) + self.search.limit_extra
+            )
         new = self._say(self.target.decode(self.sentence.tokens))
         self._begin()
         return new

@@ -76,7 +76,9 @@ class Placed:
         return self.model.decoder.start(self.model.encoder(source, lengths))
 
     @torch.inference_mode()
-    def decode(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, *, every: bool = False) -> None:
+    def decode(
+        self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, *, every: bool = False
+    ) -> None:
         """Fill what each job has found. room: source tokens side by side; where a GPU cannot hold so many, fewer.
 
         every: all hypotheses that have finished are wanted, not the best `n_best` only.
@@ -115,7 +117,9 @@ class Placed:
         for _ in decode(self.model.step, self.begin, jobs, search, rules, room):
             pass
 
-    def _on_gpu(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, every: bool) -> None:
+    def _on_gpu(
+        self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, every: bool
+    ) -> None:
         graphs = None if every else self._captured(jobs, search, rules)
         if graphs is not None:
             for job in jobs:
@@ -124,7 +128,9 @@ class Placed:
             for _ in graphs.decode(jobs, room):
                 pass
 
-            jobs = [job for job in jobs if not job.found]  # logits that are not finite: the engine says so
+            jobs = [
+                job for job in jobs if not job.found
+            ]  # logits that are not finite: the engine says so
 
         self._by_engine(jobs, search, rules, room)
 

@@ -33,7 +33,9 @@ def least_risk(samples: Sequence[Hypothesis], texts: Sequence[str]) -> list[Hypo
     return sorted(agreed, key=lambda one: -(one.agreement or 0.0))
 
 
-def covered(hypotheses: Sequence[Hypothesis], weights: Callable[[Hypothesis], Weights], beta: float) -> list[Hypothesis]:
+def covered(
+    hypotheses: Sequence[Hypothesis], weights: Callable[[Hypothesis], Weights], beta: float
+) -> list[Hypothesis]:
     """Hypotheses with their coverage penalty, best sum of score and penalty first.
 
     The penalty is β Σ_j log min(Σ_t a_tj, 1) (Wu et al. 2016, eq. 14, as CTranslate2 adds it).

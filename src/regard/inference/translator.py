@@ -32,7 +32,18 @@ from regard.records.attention import AttentionRecord
 from regard.records.result import Alternative, Option, Result, joined
 from regard.records.tree import Node
 from regard.runs.run import Parts, Run
-from regard.search import Beam, Constraints, Greedy, Hypothesis, Job, Lexical, Rules, Sample, Search, Traced
+from regard.search import (
+    Beam,
+    Constraints,
+    Greedy,
+    Hypothesis,
+    Job,
+    Lexical,
+    Rules,
+    Sample,
+    Search,
+    Traced,
+)
 from regard.text.sentences import cut
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST, UNK, normalise
@@ -78,7 +89,9 @@ class Translator:
         """All that stood in a source in training. Empty: not known."""
         self.packs = packs
         """Whether several sentences stood in one source in training."""
-        self.most = max(self.search.batch_tokens, seen) if self.search.split and seen else sys.maxsize
+        self.most = (
+            max(self.search.batch_tokens, seen) if self.search.split and seen else sys.maxsize
+        )
         """Tokens of a source, beyond which it is not answered."""
         self.suppress = torch.arange(target.size) < FIRST
         self.suppress[[EOS]] = False
@@ -154,7 +167,9 @@ class Translator:
         if self.device.type != "cpu":
             self._placed = self._placed.moved(cpu, self._kind(cpu))
         advice = "device=cpu says that this is wanted"
-        warnings.warn(f"the GPU cannot be used ({reason}); going on on the CPU ({advice})", stacklevel=3)
+        warnings.warn(
+            f"the GPU cannot be used ({reason}); going on on the CPU ({advice})", stacklevel=3
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without graphs and locks, the weights on the CPU: another process can have it."""
@@ -206,13 +221,19 @@ class Translator:
         search = self._search(n_best, sampling, must, forbid, prefix)
         forced = self.target.encode(prefix) if prefix else []
         if UNK in forced:
-            raise UserError(f"no answer can begin with {prefix!r}: it is not in the target's vocabulary")
+            raise UserError(
+                f"no answer can begin with {prefix!r}: it is not in the target's vocabulary"
+            )
 
-        while chunk := list(islice(stream, window or WINDOW["cpu" if self.device.type == "cpu" else "gpu"])):
+        while chunk := list(
+            islice(stream, window or WINDOW["cpu" if self.device.type == "cpu" else "gpu"])
+        ):
             encoded = self.source.encode_batch(chunk)
             self._count(sum(map(len, encoded)))
 
-            rows = [self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, encoded)]
+            rows = [
+                self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, encoded)
+            ]
             parts, part_ids = _flattened(rows, encoded, self.source)
             results = self._answers(parts, part_ids, n_best, forced, search, sampling)
 
@@ -226,11 +247,19 @@ class Translator:
         """The text whole, or in parts with the gaps behind them where it is longer than anything in training."""
         if whole or not self.search.split or not 0 < self.seen <= length:
             return [(text, "")]
-        parts = cut(text, lambda one: len(self.source.encode(one)), self.seen - 1, self.most - 1, self.packs)
+        parts = cut(
+            text, lambda one: len(self.source.encode(one)), self.seen - 1, self.most - 1, self.packs
+        )
         return parts if len(parts) > 1 else [(text, "")]
 
     def _answers(
-        self, texts: list[str], encoded: list[list[int]], n: int, forced: list[int], search: Search, sampling: Sampling | None
+        self,
+        texts: list[str],
+        encoded: list[list[int]],
+        n: int,
+        forced: list[int],
+        search: Search,
+        sampling: Sampling | None,
     ) -> Iterator[Result]:
         jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(encoded)]
         if sampling:
@@ -245,7 +274,9 @@ class Translator:
 
         # Otherwise it would not be what was drawn, or demanded.
         may = not self.search.no_repeat and type(search) in (Greedy, Beam)
-        notes = free(jobs, lambda some, size: self._run(some, search, size), self.target.decode, may)
+        notes = free(
+            jobs, lambda some, size: self._run(some, search, size), self.target.decode, may
+        )
 
         for text, job in zip(texts, jobs):
             note, no_repeat = notes.get(job, ("", 0))
@@ -260,7 +291,11 @@ class Translator:
         """Where something demanded is missing: what must come first. The better of both answers stays."""
 
         def lacks(job: Job) -> int:
-            return len(unmet(search.words, self.target.decode(job.found[0].tokens))) if job.found else sys.maxsize
+            return (
+                len(unmet(search.words, self.target.decode(job.found[0].tokens)))
+                if job.found
+                else sys.maxsize
+            )
 
         before = {job: (lacks(job), job.found) for job in jobs if job.found and lacks(job)}
         self._run(list(before), replace(search, early=True))
@@ -291,7 +326,9 @@ class Translator:
                     raise
                 advice = "lower search.batch_tokens or the beam's width, or use device=cpu"
                 raise UserError(f"{placed.device} has no room for this search: {advice}") from error
-            failure = _reason(error)  # not the error itself, whose frames hold what filled the memory
+            failure = _reason(
+                error
+            )  # not the error itself, whose frames hold what filled the memory
 
         if failure:
             placed.release()
@@ -308,7 +345,9 @@ class Translator:
         demands = Constraints(no_repeat=no_repeat or self.search.no_repeat)
         return Rules(demands, self.search.minimum, self.suppress, device)
 
-    def _ranked(self, text: str, found: list[Hypothesis], sampling: Sampling | None) -> list[Hypothesis]:
+    def _ranked(
+        self, text: str, found: list[Hypothesis], sampling: Sampling | None
+    ) -> list[Hypothesis]:
         """By other than the model's probability, where that is wanted."""
         if sampling and sampling.risk and found:
             return least_risk(found, [self.target.decode(one.tokens) for one in found])
@@ -318,7 +357,9 @@ class Translator:
         def weights(one: Hypothesis) -> npt.NDArray[np.float32]:
             blocks = self.look(text, one.tokens).blocks
             if "cross" not in blocks:
-                raise UserError("search.coverage needs a model that looks at its source; this one has no attention")
+                raise UserError(
+                    "search.coverage needs a model that looks at its source; this one has no attention"
+                )
             return np.asarray(blocks["cross"][-1].mean(0))
 
         return covered(found, weights, self.search.coverage)
@@ -326,18 +367,33 @@ class Translator:
     def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
         """The `n` likeliest tokens that could stand at this position (from 0) of an answer, and where each would lead."""
         if result.parts:
-            raise UserError(f"split into {len(result.parts)} parts: ask for the options of one, such as result.parts[0]")
+            raise UserError(
+                f"split into {len(result.parts)} parts: ask for the options of one, such as result.parts[0]"
+            )
         if not 0 <= position <= len(result.ids):
-            raise UserError(f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not {position}")
+            raise UserError(
+                f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not {position}"
+            )
         before, source = result.ids[:position], [*self.source.encode(result.source), EOS]
         placed = self._placed
         made = collate([(source, [BOS, *before, EOS])]).to(placed.device)
         with torch.inference_mode():
             logits = placed.model(made.source, made.source_lengths, made.target_in)[0, -1].float()
             allowed = int((~self.suppress).sum())
-            likely = logits.masked_fill(self.suppress.to(logits.device), -torch.inf).softmax(-1).topk(min(n, allowed))
-            jobs = [Job(source, prefix=[*before, id] if id != EOS else before) for id in likely.indices.tolist()]
-            self._run([job for job in jobs if len(job.prefix) > position], self._search(1, None), result.no_repeat)
+            likely = (
+                logits.masked_fill(self.suppress.to(logits.device), -torch.inf)
+                .softmax(-1)
+                .topk(min(n, allowed))
+            )
+            jobs = [
+                Job(source, prefix=[*before, id] if id != EOS else before)
+                for id in likely.indices.tolist()
+            ]
+            self._run(
+                [job for job in jobs if len(job.prefix) > position],
+                self._search(1, None),
+                result.no_repeat,
+            )
         shown = self.target.token_texts(likely.indices.tolist())
         answers = [self.target.decode(job.found[0].tokens if job.found else before) for job in jobs]
         return [Option(*one) for one in zip(shown, likely.values.tolist(), answers)]
@@ -370,7 +426,14 @@ class Translator:
             return Greedy(length_penalty=c.length_penalty)
         return Beam(width, n, c.length_penalty, c.patience, c.diversity)
 
-    def _result(self, text: str, ids: Sequence[int], found: list[Hypothesis], notes: list[str], no_repeat: int) -> Result:
+    def _result(
+        self,
+        text: str,
+        ids: Sequence[int],
+        found: list[Hypothesis],
+        notes: list[str],
+        no_repeat: int,
+    ) -> Result:
         if not found:
             if len(ids) > self.most:
                 limit = f"more than search.batch_tokens={self.search.batch_tokens}"
@@ -379,7 +442,10 @@ class Translator:
 
         best = found[0]
         answer, *others = [
-            Alternative(self.target.decode(one.tokens), one.score, one.agreement, one.coverage_penalty) for one in found
+            Alternative(
+                self.target.decode(one.tokens), one.score, one.agreement, one.coverage_penalty
+            )
+            for one in found
         ]
         return Result(
             source=text,
@@ -413,7 +479,10 @@ class Translator:
         if self.characters and self.source.kind != "words":  # whose white space is no token
             strange = set(normalise(text)).difference(self.characters, *unknown)
             if strange:
-                names = [c if c.isprintable() and c != " " else f"U+{ord(c):04X}" for c in sorted(strange)[:5]]
+                names = [
+                    c if c.isprintable() and c != " " else f"U+{ord(c):04X}"
+                    for c in sorted(strange)[:5]
+                ]
                 doubts.append(f"never seen in training: {' '.join(names)}")
 
         if self.seen and len(ids) > self.seen:
@@ -435,7 +504,9 @@ class Translator:
     def online(self, wait: float = 3) -> Online:
         """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
         placed = self._placed
-        return Online(placed.model, self.source, self.target, self.search, self._rules(placed.device), wait)
+        return Online(
+            placed.model, self.source, self.target, self.search, self._rules(placed.device), wait
+        )
 
 
 def _reason(error: RuntimeError) -> str:
@@ -485,7 +556,9 @@ def load(
     runs = [one if isinstance(one, Run) else Run.open(one) for one in (run, *others)]
     first = runs[0]
     for other in runs[1:]:
-        if [side.to_json() for side in (other.source, other.target)] != [side.to_json() for side in (first.source, first.target)]:
+        if [side.to_json() for side in (other.source, other.target)] != [
+            side.to_json() for side in (first.source, first.target)
+        ]:
             raise UserError(
                 f"{other.path} has another vocabulary than {first.path}: train it with train.start_from, or on the same data"
             )
@@ -499,7 +572,9 @@ def load(
     if kind == torch.bfloat16 and place.type == "cpu" and not cpu_has_bf16():
         place = pick_device(device, "device")  # auto: a GPU may have what this CPU lacks
     if kind == torch.bfloat16 and place.type == "cpu" and not cpu_has_bf16():
-        raise UserError("search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
+        raise UserError(
+            "search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
+        )
 
     models = [one.model(checkpoint, parts) for one in runs]
     for model in models:

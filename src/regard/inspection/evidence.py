@@ -80,7 +80,9 @@ def occlusion(translator: Reader, result: Answer, *, budget: int = 1 << 24) -> M
     embedding: Any = model.encoder.embedding
     mean = embedding(torch.arange(FIRST, translator.source.size, device=translator.device)).mean(0)
     whole, lost = _logprobs(model, batch), []
-    for some in torch.arange(batch.source_tokens).split(max(1, budget // (batch.tokens * translator.target.size))):
+    for some in torch.arange(batch.source_tokens).split(
+        max(1, budget // (batch.tokens * translator.target.size))
+    ):
         hide = partial(torch.index_put, indices=(torch.arange(len(some)), some), values=mean)
         lost.append(whole - _logprobs(model, batch, len(some), hide))
     return np.asarray(torch.cat(lost).T.cpu().numpy())
@@ -97,7 +99,11 @@ def gradient_times_input(translator: Reader, result: Answer) -> Matrix:
         read.append(x.detach().requires_grad_())
         return read[0]
 
-    with torch.inference_mode(False), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):  # whose RNNs only train
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.backends.cudnn.flags(enabled=False),
+    ):  # whose RNNs only train
         logprobs = _logprobs(translator.model, batch, 1, keep)[0]
         rows = [torch.autograd.grad(one, read, retain_graph=True)[0][0] for one in logprobs]
         return np.asarray((torch.stack(rows).double() * read[0].detach()).sum(-1).cpu().numpy())
@@ -111,18 +117,30 @@ def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Read
     """
     (batch,), decoder = batches_of(translator, [result]), translator.model.decoder
     if not isinstance(decoder, TransformerDecoder):
-        raise UserError("the logit lens needs a Transformer: the layers of an RNN have no stream in common")
+        raise UserError(
+            "the logit lens needs a Transformer: the layers of an RNN have no stream in common"
+        )
     states, rows = list[Tensor](), []
     with ExitStack() as stack:
         for block in decoder.blocks:
-            stack.enter_context(_hooked(block.register_forward_hook, lambda out: states.append(out[0])))
+            stack.enter_context(
+                _hooked(block.register_forward_hook, lambda out: states.append(out[0]))
+            )
         translator.model(batch.source, batch.source_lengths, batch.target_in)
     for state in states:
         logits = decoder.output(decoder.norm(state)[None])[0]  # (T, V)
         likely = logits.to(at_least_single(logits.dtype)).softmax(-1)
-        chosen, top = likely.gather(-1, batch.target_out[0, :, None])[:, 0], likely.topk(min(n, likely.shape[-1]))
+        chosen, top = (
+            likely.gather(-1, batch.target_out[0, :, None])[:, 0],
+            likely.topk(min(n, likely.shape[-1])),
+        )
         names = [translator.target.token_texts(ids) for ids in top.indices.tolist()]
-        rows.append([Reading(p, list(zip(*one))) for p, *one in zip(chosen.tolist(), names, top.values.tolist())])
+        rows.append(
+            [
+                Reading(p, list(zip(*one)))
+                for p, *one in zip(chosen.tolist(), names, top.values.tolist())
+            ]
+        )
     return rows
 
 
@@ -131,7 +149,9 @@ def agreement(record: AttentionRecord, evidence: Matrix, how: str = "mean") -> f
 
     A row in which either side is all the same has none; not a number if no row has one.
     """
-    rows = [[_ranks(side) for side in sides] for sides in zip(record.matrix("cross", how), evidence)]
+    rows = [
+        [_ranks(side) for side in sides] for sides in zip(record.matrix("cross", how), evidence)
+    ]
     found = [np.corrcoef(one, other)[0, 1] for one, other in rows if np.ptp(one) and np.ptp(other)]
     return float(np.mean(found)) if found else math.nan
 
@@ -150,15 +170,29 @@ def _ranks(x: Matrix) -> npt.NDArray[np.float64]:
     return np.asarray((np.cumsum(count) - (count - 1) / 2)[place], np.float64)
 
 
-def batches_of(translator: Reader, examples: Sequence[Answer | tuple[str, str]], tokens: int = 4096) -> list[Batch]:
+def batches_of(
+    translator: Reader, examples: Sequence[Answer | tuple[str, str]], tokens: int = 4096
+) -> list[Batch]:
     if not examples:
         raise UserError("no answer and no pair: there is nothing to weigh heads by")
     if isinstance(translator.model.decoder, Decoders):
-        raise UserError("several models have several reasons: load one of them alone to see its evidence")
+        raise UserError(
+            "several models have several reasons: load one of them alone to see its evidence"
+        )
     if parts := [one.parts for one in examples if not isinstance(one, tuple) and one.parts]:
-        raise UserError(f"split into {len(parts[0])} parts: ask for the evidence of one, such as result.parts[0]")
-    both = [(one[0], translator.target.encode(one[1])) if isinstance(one, tuple) else (one.source, one.ids) for one in examples]
-    rows = sorted((([*translator.source.encode(s), EOS], [BOS, *t, EOS]) for s, t in both), key=lambda row: max(map(len, row)))
+        raise UserError(
+            f"split into {len(parts[0])} parts: ask for the evidence of one, such as result.parts[0]"
+        )
+    both = [
+        (one[0], translator.target.encode(one[1]))
+        if isinstance(one, tuple)
+        else (one.source, one.ids)
+        for one in examples
+    ]
+    rows = sorted(
+        (([*translator.source.encode(s), EOS], [BOS, *t, EOS]) for s, t in both),
+        key=lambda row: max(map(len, row)),
+    )
     made = []
     while rows:
         size = max(1, tokens // max(map(len, rows[-1])))
@@ -167,12 +201,18 @@ def batches_of(translator: Reader, examples: Sequence[Answer | tuple[str, str]],
     return made
 
 
-def _logprobs(model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
+def _logprobs(
+    model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Tensor], Tensor] = lambda x: x
+) -> Tensor:
     """(rows, T): of each target token, given those before it, in so many copies of one pair. change: of its source's vectors."""
     sides = batch.source, batch.source_lengths, batch.target_in, batch.target_out
     source, lengths, before, target = (x.expand(rows, *x.shape[1:]) for x in sides)
-    table = model.encoder.get_submodule("embedding")  # the decoder may share it, so the hook is gone before it reads
-    with _hooked(table.register_forward_hook, lambda x: change(x.view(rows, -1, x.shape[-1])).view(x.shape)):
+    table = model.encoder.get_submodule(
+        "embedding"
+    )  # the decoder may share it, so the hook is gone before it reads
+    with _hooked(
+        table.register_forward_hook, lambda x: change(x.view(rows, -1, x.shape[-1])).view(x.shape)
+    ):
         memory = model.encoder(source, lengths)
     logits, _ = model.decoder(before, model.decoder.start(memory))
     logits = logits.to(at_least_single(logits.dtype))
@@ -183,7 +223,11 @@ def _logprobs(model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Ten
 def _hooked(register: Any, change: Callable[[Any], Any]) -> Iterator[None]:
     """What comes out (or goes in, by a pre-hook) is changed, in this thread's calls only, until the end, however it ends."""
     me = get_ident()
-    with register(lambda module, given, *out: change(out[0] if out else given[0]) if get_ident() == me else None):
+    with register(
+        lambda module, given, *out: (
+            change(out[0] if out else given[0]) if get_ident() == me else None
+        )
+    ):
         yield
 
 
@@ -192,7 +236,9 @@ def heads(translator: Reader, examples: Sequence[Answer | tuple[str, str]]) -> l
     """Of every head, what target tokens lose without it: of answers, or of pairs of texts."""
     batches, model = batches_of(translator, examples), translator.model
     whole = loss_without(model, batches)
-    return [one._replace(lost=loss_without(model, batches, [one]) - whole) for one in heads_of(model)]
+    return [
+        one._replace(lost=loss_without(model, batches, [one]) - whole) for one in heads_of(model)
+    ]
 
 
 @contextmanager
@@ -202,8 +248,14 @@ def without(model: Seq2Seq, gone: Iterable[Head]) -> Iterator[None]:
     with ExitStack() as stack:
         for one in gone:
             _, attention = found[one._replace(lost=0.0)]
-            here = attention.output.register_forward_pre_hook if attention.projections else attention.register_forward_hook
-            stack.enter_context(_hooked(here, partial(_silenced, heads=attention.heads, head=one.head)))
+            here = (
+                attention.output.register_forward_pre_hook
+                if attention.projections
+                else attention.register_forward_hook
+            )
+            stack.enter_context(
+                _hooked(here, partial(_silenced, heads=attention.heads, head=one.head))
+            )
         yield
 
 
@@ -225,4 +277,6 @@ def heads_of(model: Seq2Seq) -> dict[Head, tuple[str, Attention]]:
 
 def loss_without(model: Seq2Seq, batches: Sequence[Batch], gone: Iterable[Head] = ()) -> float:
     with without(model, gone):
-        return sum(float(model.loss(batch).nll) for batch in batches) / sum(batch.tokens for batch in batches)
+        return sum(float(model.loss(batch).nll) for batch in batches) / sum(
+            batch.tokens for batch in batches
+        )

@@ -30,7 +30,9 @@ def look(
     model's device. candidates: how many likely tokens of each step.
     """
     if isinstance(model.decoder, Decoders):
-        raise UserError("several models look in several ways: load one of them alone to see its attention or coverage")
+        raise UserError(
+            "several models look in several ways: load one of them alone to see its attention or coverage"
+        )
 
     source, target = tokenizers
     pieces = source.pieces(text)
@@ -65,11 +67,17 @@ def _by_block(record: Record) -> tuple[dict[str, Weights], dict[str, Weights]]:
     norms: dict[str, list[Tensor]] = {"cross": [], "encoder": [], "decoder": []}
     for name, calls in record.weights.items():
         block = block_of(name)
-        weights[block].append(torch.cat(calls, dim=2)[0])  # an attention called once per step left a piece per step
+        weights[block].append(
+            torch.cat(calls, dim=2)[0]
+        )  # an attention called once per step left a piece per step
         norms[block].append(record.norms[name][0])
     return _stacked(weights), _stacked(norms)
 
 
 def _stacked(layers: dict[str, list[Tensor]]) -> dict[str, Weights]:
     """One array of all layers of each block that has any."""
-    return {block: torch.stack(tensors).float().cpu().numpy() for block, tensors in layers.items() if tensors}
+    return {
+        block: torch.stack(tensors).float().cpu().numpy()
+        for block, tensors in layers.items()
+        if tensors
+    }

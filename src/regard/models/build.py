@@ -15,11 +15,16 @@ from regard.nn.names import look_up
 
 
 def build_model(
-    config: ModelConfig, source_size: int, target_size: int, parts: Mapping[str, type[nn.Module]] | None = None
+    config: ModelConfig,
+    source_size: int,
+    target_size: int,
+    parts: Mapping[str, type[nn.Module]] | None = None,
 ) -> Seq2Seq:
     """parts: the user's own classes for `score` or `position`, where the config says custom:Name."""
     if config.tie == "all" and source_size != target_size:
-        raise UserError("model.tie=all needs one vocabulary for both sides: set text.share=true or model.tie=target")
+        raise UserError(
+            "model.tie=all needs one vocabulary for both sides: set text.share=true or model.tie=target"
+        )
     builders: dict[str, Any] = {"transformer": _transformer, "rnn": _rnn}
     return builders[config.kind](config, source_size, target_size, parts or {})
 
@@ -28,15 +33,23 @@ def _part(kind: str, name: str, known: Mapping[str, Any], given: Mapping[str, An
     if not name.startswith("custom:"):
         return look_up(kind, name, known)
     if kind not in given:
-        raise UserError(f"model.{kind}={name} is a part of your own: pass parts={{'{kind}': {name[7:]}}}")
+        raise UserError(
+            f"model.{kind}={name} is a part of your own: pass parts={{'{kind}': {name[7:]}}}"
+        )
     return given[kind]
 
 
-def _transformer(c: TransformerConfig, source_size: int, target_size: int, given: Mapping[str, Any]) -> Seq2Seq:
-    parts = Parts(_part("score", c.score, SCORES, given), _part("position", c.position, POSITIONS, given))
+def _transformer(
+    c: TransformerConfig, source_size: int, target_size: int, given: Mapping[str, Any]
+) -> Seq2Seq:
+    parts = Parts(
+        _part("score", c.score, SCORES, given), _part("position", c.position, POSITIONS, given)
+    )
     source = Embedding(source_size, c.width)
     target = source if c.tie == "all" else Embedding(target_size, c.width)
-    return Seq2Seq(TransformerEncoder(c, parts, source), TransformerDecoder(c, parts, target, target_size))
+    return Seq2Seq(
+        TransformerEncoder(c, parts, source), TransformerDecoder(c, parts, target, target_size)
+    )
 
 
 def _rnn(c: RNNConfig, source_size: int, target_size: int, given: Mapping[str, Any]) -> Seq2Seq:

@@ -46,14 +46,18 @@ class Decoders(Decoder):
         self.members = nn.ModuleList(model.decoder for model in members)
 
     def start(self, memory: Any) -> States:
-        return States(tuple(member.start(its) for member, its in zip(self.members, memory, strict=True)))  # type: ignore[operator]
+        return States(
+            tuple(member.start(its) for member, its in zip(self.members, memory, strict=True))
+        )  # type: ignore[operator]
 
     def forward(self, tokens: Tensor, state: States) -> tuple[Tensor, States]:
         """The logarithm of the mean of their probabilities."""
         found = [member(tokens, its) for member, its in zip(self.members, state.each, strict=True)]
         wide = [logits.to(at_least_single(logits.dtype)) for logits, _ in found]
         likely = torch.stack([logits.log_softmax(-1) for logits in wide])  # (members, R, T, V)
-        return likely.logsumexp(0) - math.log(len(found)), States(tuple(after for _, after in found))
+        return likely.logsumexp(0) - math.log(len(found)), States(
+            tuple(after for _, after in found)
+        )
 
 
 def ensemble(models: Sequence[Seq2Seq]) -> Seq2Seq:

@@ -52,7 +52,9 @@ class FixedState(TransformerState):
 
 def fits(model: Seq2Seq) -> bool:
     """Whether nothing in a step of this model asks the GPU how far it is."""
-    return isinstance(model.decoder, TransformerDecoder) and not isinstance(model.decoder.position, Learned)
+    return isinstance(model.decoder, TransformerDecoder) and not isinstance(
+        model.decoder.position, Learned
+    )
 
 
 def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: int) -> FixedState:
@@ -67,9 +69,17 @@ def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: 
     def room_like(x: Tensor) -> Tensor:
         return x.new_zeros(*x.shape[:2], slots, x.shape[3])
 
-    own = tuple(FixedKeyValue(room_like(kv.key), room_like(kv.value), positions, now=now) for kv in cross)
+    own = tuple(
+        FixedKeyValue(room_like(kv.key), room_like(kv.value), positions, now=now) for kv in cross
+    )
     seen = torch.zeros(len(at), beams, slots, dtype=torch.bool, device=at.device)
     around, like = Mask(key_lengths=lengths, filled=True), cross[0].key
     around.bias(beams, source.shape[1], like)
-    numbers = torch.arange(beams, device=at.device), like.new_zeros(()), like.new_full((), -torch.inf)
-    return FixedState(own, cross, lengths, None, at, seen, wait=model.decoder.wait, source=around, numbers=numbers)
+    numbers = (
+        torch.arange(beams, device=at.device),
+        like.new_zeros(()),
+        like.new_full((), -torch.inf),
+    )
+    return FixedState(
+        own, cross, lengths, None, at, seen, wait=model.decoder.wait, source=around, numbers=numbers
+    )

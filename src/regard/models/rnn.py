@@ -60,20 +60,32 @@ class RNNState:
 
     def select(self, sentences: Tensor | None, beams: Tensor) -> RNNState:
         all_stay, width = sentences is None, beams.shape[1]
-        sentences = torch.arange(len(self.lengths), device=beams.device) if sentences is None else sentences
+        sentences = (
+            torch.arange(len(self.lengths), device=beams.device) if sentences is None else sentences
+        )
         rows = (sentences[:, None] * self.beams + beams).flatten()
         hidden = tuple(part.index_select(1, rows) for part in self.hidden)
         if all_stay:
             return replace(self, hidden=hidden, beams=width)
         memory = self.memory.select(sentences) if self.memory is not None else None
-        extra = self.extra if self.extra is None or len(self.extra) == 1 else self.extra.index_select(0, sentences)
+        extra = (
+            self.extra
+            if self.extra is None or len(self.extra) == 1
+            else self.extra.index_select(0, sentences)
+        )
         return RNNState(hidden, memory, self.lengths.index_select(0, sentences), extra, width)
 
     def join(self, other: RNNState) -> RNNState:
         """The sentences of both."""
-        assert self.extra is None, "a mask of one's own belongs to its sentences: they cannot be joined"
+        assert self.extra is None, (
+            "a mask of one's own belongs to its sentences: they cannot be joined"
+        )
         hidden = tuple(torch.cat(parts, 1) for parts in zip(self.hidden, other.hidden, strict=True))
-        memory = self.memory.join(other.memory) if self.memory is not None and other.memory is not None else None
+        memory = (
+            self.memory.join(other.memory)
+            if self.memory is not None and other.memory is not None
+            else None
+        )
         return RNNState(hidden, memory, torch.cat((self.lengths, other.lengths)), None, self.beams)
 
 
@@ -86,25 +98,38 @@ class RNNDecoder(Decoder):
         self.attention_at = c.attention
         self.dropout = c.dropout
         parts = 2 if c.cell == "lstm" else 1
-        self.bridge = nn.ModuleList(nn.Linear(c.width, c.width) for _ in range(parts * c.decoder_layers))
+        self.bridge = nn.ModuleList(
+            nn.Linear(c.width, c.width) for _ in range(parts * c.decoder_layers)
+        )
         self.parts, self.layers = parts, c.decoder_layers
         inputs = c.embedding + (c.width if c.attention == "before" else 0)
-        self.cells = Recurrent(c.cell, inputs, c.width, layers=c.decoder_layers, dropout=c.dropout, fast=c.fast)
+        self.cells = Recurrent(
+            c.cell, inputs, c.width, layers=c.decoder_layers, dropout=c.dropout, fast=c.fast
+        )
         if c.attention != "none":
-            self.attention = Attention(c.width, score=score, score_width=c.score_width or c.width, projections=False)
+            self.attention = Attention(
+                c.width, score=score, score_width=c.score_width or c.width, projections=False
+            )
             self.readout = nn.Linear(2 * c.width, c.width)
         self.out = nn.Linear(c.width, size)
         if c.tie != "none":
             self.out.weight = embedding.weight
 
     def start(self, memory: Memory) -> RNNState:
-        made = [torch.tanh(bridge(memory.final[i % self.parts])) for i, bridge in enumerate(self.bridge)]
+        made = [
+            torch.tanh(bridge(memory.final[i % self.parts])) for i, bridge in enumerate(self.bridge)
+        ]
         hidden = tuple(torch.stack(made[part :: self.parts]) for part in range(self.parts))
         looked_at = self.attention.project(memory.states) if self.attention_at != "none" else None
         return RNNState(hidden, looked_at, memory.lengths, memory.extra, beams=1)
 
     def hidden(
-        self, tokens: Tensor, state: RNNState, *, layout: Layout | None = None, positions: Tensor | None = None
+        self,
+        tokens: Tensor,
+        state: RNNState,
+        *,
+        layout: Layout | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, RNNState]:
         x = dropout(self.embedding(tokens), self.dropout, self.training)
         if self.attention_at == "before":

@@ -73,7 +73,12 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def hidden(
-        self, tokens: Tensor, state: Any, *, layout: Layout | None = None, positions: Tensor | None = None
+        self,
+        tokens: Tensor,
+        state: Any,
+        *,
+        layout: Layout | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Read tokens (R, T) on top of the state -> (R, T, D), or packed (N, D) with a layout; and the state after them."""
         raise NotImplementedError
@@ -125,7 +130,9 @@ class Seq2Seq(nn.Module):
         """Loss, negative log-likelihood and how many are right, of hidden (N, D) and targets (N,)."""
         out = self.decoder.out
         compiled = self.compiled
-        return cross_entropy(hidden, out.weight, out.bias, targets, smoothing, ignore=PAD, compiled=compiled)
+        return cross_entropy(
+            hidden, out.weight, out.bias, targets, smoothing, ignore=PAD, compiled=compiled
+        )
 
     def rdrop(self, batch: Batch, smoothing: float, weight: float) -> Sums:
         """R-Drop (Liang et al. 2021): the mean loss of two looks with other dropout, and weight/2 × the mean KL between them."""
@@ -145,8 +152,13 @@ def _twice(batch: Batch) -> Batch:
 
 def places(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:
     """Where the real tokens of both sides are; packed: for kernels of variable length. To pack a fifth away costs more."""
-    sides = (batch.source_lengths, batch.source.shape[1]), (batch.target_lengths, batch.target_in.shape[1])
-    source, target = (Layout.of(lengths, length, offsets=packed, worth=0.8) for lengths, length in sides)
+    sides = (
+        (batch.source_lengths, batch.source.shape[1]),
+        (batch.target_lengths, batch.target_in.shape[1]),
+    )
+    source, target = (
+        Layout.of(lengths, length, offsets=packed, worth=0.8) for lengths, length in sides
+    )
     return source, target
 
 

@@ -10,7 +10,18 @@ from torch import Tensor, nn
 
 from regard.config import TransformerConfig
 from regard.models.seq2seq import Decoder, Encoder, Memory
-from regard.nn import Attention, Embedding, FeedForward, KeyValue, Layout, Mask, Position, Residual, Score, SelfAttention
+from regard.nn import (
+    Attention,
+    Embedding,
+    FeedForward,
+    KeyValue,
+    Layout,
+    Mask,
+    Position,
+    Residual,
+    Score,
+    SelfAttention,
+)
 from regard.nn.kernels import dropout, lowered
 from regard.nn.layers import make_norm
 
@@ -39,19 +50,32 @@ class Block(nn.Module):
         super().__init__()
 
         def attention(kind: type[Attention], position: Position | None) -> Attention:
-            return kind(c.width, heads=c.heads, score=parts.score, position=position, bias=c.bias, dropout=c.attention_dropout)
+            return kind(
+                c.width,
+                heads=c.heads,
+                score=parts.score,
+                position=position,
+                bias=c.bias,
+                dropout=c.attention_dropout,
+            )
 
         def residual() -> Residual:
-            return Residual(c.width, norm=c.norm, placement=c.placement, dropout=c.dropout, residual=c.residual)
+            return Residual(
+                c.width, norm=c.norm, placement=c.placement, dropout=c.dropout, residual=c.residual
+            )
 
         self.attention = attention(SelfAttention, parts.make_position(c, in_attention=True))
         self.attention_residual = residual()
         if crossing:
-            self.cross = attention(Attention, None)  # the source's places mean nothing to a target's
+            self.cross = attention(
+                Attention, None
+            )  # the source's places mean nothing to a target's
             self.cross_residual = residual()
         self.feedforward = c.feedforward
         if c.feedforward:
-            self.feed = FeedForward(c.width, c.ffn, activation=c.activation, dropout=c.activation_dropout)
+            self.feed = FeedForward(
+                c.width, c.ffn, activation=c.activation, dropout=c.activation_dropout
+            )
             self.feed_residual = residual()
 
     def forward(
@@ -83,13 +107,22 @@ class Block(nn.Module):
                 if isinstance(memory, KeyValue):
                     return self.cross(x, memory, hidden, positions, together)
                 assert memory.layout is not None
-                return self.cross.across(x, memory.states, hidden, positions, together, memory.layout)
+                return self.cross.across(
+                    x, memory.states, hidden, positions, together, memory.layout
+                )
 
             x = self.cross_residual(x, look_across)
         return self.feed_residual(x, self.feed) if self.feedforward else x, own[0] if keep else None
 
 
-def enter(embedding: Embedding, position: Position, tokens: Tensor, positions: Tensor, p: float, training: bool) -> Tensor:
+def enter(
+    embedding: Embedding,
+    position: Position,
+    tokens: Tensor,
+    positions: Tensor,
+    p: float,
+    training: bool,
+) -> Tensor:
     """Tokens (N,) at positions (N,) -> what the first block reads (N, D)."""
     return dropout(lowered(position.embed(embedding(tokens), positions)), p, training)
 
@@ -101,9 +134,14 @@ class TransformerEncoder(Encoder):
         super().__init__()
         self.embedding = embedding
         self.position = parts.make_position(c, in_attention=False)
-        self.blocks = nn.ModuleList(Block(c, parts, crossing=False) for _ in range(c.encoder_layers))
+        self.blocks = nn.ModuleList(
+            Block(c, parts, crossing=False) for _ in range(c.encoder_layers)
+        )
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
-        self.dropout, self.enter = c.dropout if c.embedding_dropout is None else c.embedding_dropout, enter
+        self.dropout, self.enter = (
+            c.dropout if c.embedding_dropout is None else c.embedding_dropout,
+            enter,
+        )
         self.causal = c.causal
 
     def forward(
@@ -122,18 +160,29 @@ class TransformerEncoder(Encoder):
         known = None if layout.full else lengths
         mask = Mask(key_lengths=known, causal=self.causal, extra=extra, filled=extra is None)
         where = layout.pack(positions)
-        x = self.enter(self.embedding, self.position, layout.pack(source), where, self.dropout, self.training)
+        x = self.enter(
+            self.embedding, self.position, layout.pack(source), where, self.dropout, self.training
+        )
         for block in self.blocks:
             x, _ = block(x, mask, positions, layout)
         x = self.norm(x)
         return Memory(x if given else layout.pad(x), lengths, extra=extra, layout=given)
 
-    def extend(self, source: Tensor, before: tuple[KeyValue, ...] = ()) -> tuple[Tensor, tuple[KeyValue, ...]]:
+    def extend(
+        self, source: Tensor, before: tuple[KeyValue, ...] = ()
+    ) -> tuple[Tensor, tuple[KeyValue, ...]]:
         """More source (B, S) after what was read before -> its states (B, S, D), and all that has been read. Causal only."""
-        start, places = len(before[0]) if before else 0, Layout(source.shape[0], source.shape[1], None)
-        positions = torch.arange(start, start + source.shape[1], device=source.device).expand_as(source)
+        start, places = (
+            len(before[0]) if before else 0,
+            Layout(source.shape[0], source.shape[1], None),
+        )
+        positions = torch.arange(start, start + source.shape[1], device=source.device).expand_as(
+            source
+        )
         mask, where = Mask(causal=True, offset=start), places.pack(positions)
-        x = self.enter(self.embedding, self.position, places.pack(source), where, self.dropout, self.training)
+        x = self.enter(
+            self.embedding, self.position, places.pack(source), where, self.dropout, self.training
+        )
         own: list[KeyValue] = []
         for i, block in enumerate(self.blocks):
             x, read = block(x, mask, positions, places, before[i] if before else None, keep=True)
@@ -167,8 +216,14 @@ class TransformerState:
 
     def sight(self, beams: int, steps: int) -> Tensor:
         """(B, K · T, S + K · T): what each of T new tokens of every hypothesis may look at, these tokens included."""
-        new = torch.eye(beams, device=self.at.device).kron(torch.ones(steps, steps, device=self.at.device).tril()).bool()
-        return torch.cat((self._seen().repeat_interleave(steps, 1), new.expand(len(self.at), -1, -1)), -1)
+        new = (
+            torch.eye(beams, device=self.at.device)
+            .kron(torch.ones(steps, steps, device=self.at.device).tril())
+            .bool()
+        )
+        return torch.cat(
+            (self._seen().repeat_interleave(steps, 1), new.expand(len(self.at), -1, -1)), -1
+        )
 
     def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
         """Of the target, and of the source, for new tokens at these places (B, K · T) of the target."""
@@ -176,34 +231,61 @@ class TransformerState:
         if sight is not None:
             past = Mask(extra=sight[:, None], filled=True)  # a token sees at least itself
         source = self.around
-        if source is None or source.key_lengths is not self.lengths or source.extra is not self.extra:
-            source = Mask(key_lengths=self.reach(places), extra=self.extra, filled=self.extra is None)
+        if (
+            source is None
+            or source.key_lengths is not self.lengths
+            or source.extra is not self.extra
+        ):
+            source = Mask(
+                key_lengths=self.reach(places), extra=self.extra, filled=self.extra is None
+            )
         return past, source
 
     def reach(self, places: Tensor) -> Tensor:
         """How much of the source may be seen: (B,), or from each place."""
-        return torch.minimum(self.lengths[:, None], places + self.wait) if self.wait else self.lengths
+        return (
+            torch.minimum(self.lengths[:, None], places + self.wait) if self.wait else self.lengths
+        )
 
     def _seen(self) -> Tensor:
-        return self.seen if self.seen is not None else self.at.new_ones(len(self.at), 1, self.slots, dtype=torch.bool)
+        return (
+            self.seen
+            if self.seen is not None
+            else self.at.new_ones(len(self.at), 1, self.slots, dtype=torch.bool)
+        )
 
     def select(self, sentences: Tensor | None, beams: Tensor) -> TransformerState:
         one = self.seen is None and beams.shape[1] == 1
         if sentences is None:
-            return self if one else replace(self, seen=self._seen().gather(1, beams[..., None].expand(-1, -1, self.slots)))
+            return (
+                self
+                if one
+                else replace(
+                    self, seen=self._seen().gather(1, beams[..., None].expand(-1, -1, self.slots))
+                )
+            )
         own, cross = (tuple(kv.select(sentences) for kv in side) for side in (self.own, self.cross))
         extra = self.extra if self.extra is None or len(self.extra) == 1 else self.extra[sentences]
         seen = None if one else self._seen()[sentences[:, None], beams]
-        return TransformerState(own, cross, self.lengths[sentences], extra, self.at[sentences], seen, wait=self.wait)
+        return TransformerState(
+            own, cross, self.lengths[sentences], extra, self.at[sentences], seen, wait=self.wait
+        )
 
     def join(self, other: TransformerState) -> TransformerState:
         """The sentences of both. What no hypothesis looks at any more is left behind."""
-        assert self.extra is None, "a mask of one's own belongs to its sentences: they cannot be joined"
+        assert self.extra is None, (
+            "a mask of one's own belongs to its sentences: they cannot be joined"
+        )
         one, two = self._tidy(), other._tidy()
         length = max(one.slots, two.slots)
         seen = torch.cat([F.pad(x._seen(), (0, length - x.slots)) for x in (one, two)])
-        owns = [x.own or tuple(kv.gather(x.at.new_zeros(len(x.at), 0)) for kv in x.cross) for x in (one, two)]
-        own, cross = (tuple(a.join(b) for a, b in zip(*sides)) for sides in (owns, (one.cross, two.cross)))
+        owns = [
+            x.own or tuple(kv.gather(x.at.new_zeros(len(x.at), 0)) for kv in x.cross)
+            for x in (one, two)
+        ]
+        own, cross = (
+            tuple(a.join(b) for a, b in zip(*sides)) for sides in (owns, (one.cross, two.cross))
+        )
         lengths, at = torch.cat((one.lengths, two.lengths)), torch.cat((one.at, two.at))
         return TransformerState(own, cross, lengths, None, at, seen, wait=self.wait)
 
@@ -211,7 +293,9 @@ class TransformerState:
         if self.seen is None or not self.own:
             return self
         used = self.seen.any(1)
-        slots = used.byte().argsort(dim=1, descending=True, stable=True)[:, : int(used.sum(1).max())]
+        slots = used.byte().argsort(dim=1, descending=True, stable=True)[
+            :, : int(used.sum(1).max())
+        ]
         seen = self.seen.gather(2, slots[:, None].expand(-1, self.seen.shape[1], -1))
         return replace(self, own=tuple(kv.gather(slots) for kv in self.own), seen=seen)
 
@@ -229,13 +313,18 @@ class TransformerDecoder(Decoder):
         nn.init.normal_(self.out.weight, std=c.width**-0.5)
         if c.tie != "none":
             self.out.weight = embedding.weight
-        self.dropout, self.enter = c.dropout if c.embedding_dropout is None else c.embedding_dropout, enter
+        self.dropout, self.enter = (
+            c.dropout if c.embedding_dropout is None else c.embedding_dropout,
+            enter,
+        )
         self.wait = c.wait
 
     def start(self, memory: Memory) -> TransformerState:
         at = torch.zeros_like(memory.lengths)
         if memory.layout is not None:
-            return TransformerState((), (), memory.lengths, memory.extra, at, raw=memory, wait=self.wait)
+            return TransformerState(
+                (), (), memory.lengths, memory.extra, at, raw=memory, wait=self.wait
+            )
         layout = Layout.of(memory.lengths, memory.states.shape[1])
         packed = layout.pack(memory.states)
         crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
@@ -245,11 +334,18 @@ class TransformerDecoder(Decoder):
     def extend(self, state: TransformerState, states: Tensor) -> TransformerState:
         """More of the source has arrived: its states (B, S, D)."""
         crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
-        cross = tuple(old.append(attention.project(states)) for old, attention in zip(state.cross, crossing))
+        cross = tuple(
+            old.append(attention.project(states)) for old, attention in zip(state.cross, crossing)
+        )
         return replace(state, cross=cross, lengths=state.lengths + states.shape[1])
 
     def hidden(
-        self, tokens: Tensor, state: TransformerState, *, layout: Layout | None = None, positions: Tensor | None = None
+        self,
+        tokens: Tensor,
+        state: TransformerState,
+        *,
+        layout: Layout | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, TransformerState]:
         # The hypotheses of a sentence stand side by side: they share its memory, and the slots of what they have read.
         sentences, (rows, steps) = len(state.lengths), tokens.shape
@@ -262,7 +358,9 @@ class TransformerDecoder(Decoder):
         sight = None if beams == 1 and state.seen is None else state.sight(beams, steps)
         past, source = state.masks(sight, order)
         where = places.pack(positions)
-        x = self.enter(self.embedding, self.position, places.pack(tokens), where, self.dropout, self.training)
+        x = self.enter(
+            self.embedding, self.position, places.pack(tokens), where, self.dropout, self.training
+        )
         own: list[KeyValue] = []
         for i, block in enumerate(self.blocks):
             before = state.own[i] if state.own else None

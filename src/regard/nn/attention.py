@@ -18,7 +18,9 @@ from regard.nn.scores import SCORES, Score
 from regard.nn.state import KeyValue
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Mask | None, score: Score) -> tuple[Tensor, Tensor]:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Mask | None, score: Score
+) -> tuple[Tensor, Tensor]:
     """softmax(score(q, k)) v: the formula that everything else here must equal.
 
     query (B, H, T, Dq), key (B, H, S, Dk), value (B, H, S, Dv)
@@ -108,7 +110,9 @@ class Attention(nn.Module):
         value_width = value_width or key_width
         inner = inner or width
         if inner % heads or (heads > 1 and not projections):
-            raise UserError(f"{heads} heads need projections and an inner width they divide (it is {inner})")
+            raise UserError(
+                f"{heads} heads need projections and an inner width they divide (it is {inner})"
+            )
 
         make_score = look_up("score", score, SCORES) if isinstance(score, str) else score
         if projections:
@@ -131,7 +135,9 @@ class Attention(nn.Module):
         self._head_width = self.score.query_width
         self._plain = type(self.position) is Position and type(self.score).prepare is Score.prepare
 
-    def _make_projections(self, width: int, key_width: int, value_width: int, inner: int, bias: bool) -> None:
+    def _make_projections(
+        self, width: int, key_width: int, value_width: int, inner: int, bias: bool
+    ) -> None:
         self.query = nn.Linear(width, inner, bias=bias)
         if key_width == value_width:
             self.keyvalue = nn.Linear(key_width, 2 * inner, bias=bias)
@@ -156,7 +162,9 @@ class Attention(nn.Module):
         """(N, D) with its layout, or (B, T, D) -> (B, T, inner)."""
         return _padded(self.query(x) if self.projections else x, layout)
 
-    def _keys_values(self, keys: Tensor, values: Tensor | None, layout: Layout | None) -> tuple[Tensor, Tensor]:
+    def _keys_values(
+        self, keys: Tensor, values: Tensor | None, layout: Layout | None
+    ) -> tuple[Tensor, Tensor]:
         """(N, D) with their layout, or (B, S, D) -> (B, S, inner) each. values=None: the keys are the values too."""
         if not self.projections:
             return _padded(keys, layout), _padded(keys if values is None else values, layout)
@@ -171,7 +179,9 @@ class Attention(nn.Module):
             return key, value
 
         key_weight, value_weight = self.keyvalue.weight.chunk(2)
-        key_bias, value_bias = (None, None) if self.keyvalue.bias is None else self.keyvalue.bias.chunk(2)
+        key_bias, value_bias = (
+            (None, None) if self.keyvalue.bias is None else self.keyvalue.bias.chunk(2)
+        )
         key = F.linear(keys, key_weight, key_bias)
         value = F.linear(values, value_weight, value_bias)
         return _padded(key, layout), _padded(value, layout)
@@ -189,24 +199,37 @@ class Attention(nn.Module):
 
     # ---- what models call ----
 
-    def ask(self, query: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> Tensor:
+    def ask(
+        self, query: Tensor, positions: Tensor | None = None, layout: Layout | None = None
+    ) -> Tensor:
         """The queries (B, H, T, D) of (B, T, D), or of packed (N, D) with its layout, for `look`."""
         q = self._heads(self._queries(query, layout))
         return self.position.rotate(q, _count(q) if positions is None else positions)
 
     def project(
-        self, keys: Tensor, values: Tensor | None = None, positions: Tensor | None = None, layout: Layout | None = None
+        self,
+        keys: Tensor,
+        values: Tensor | None = None,
+        positions: Tensor | None = None,
+        layout: Layout | None = None,
     ) -> KeyValue:
         """What depends on the source alone, done once. keys, values: (B, S, D), or packed (N, D) with their layout."""
         key, value = self._keys_values(keys, values, layout)
         return self._remember(self._heads(key), self._heads(value), positions)
 
-    def read(self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> tuple[Tensor, KeyValue]:
+    def read(
+        self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None
+    ) -> tuple[Tensor, KeyValue]:
         """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with its layout."""
         return self.ask(x, positions, layout), self.project(x, None, positions, layout)
 
     def forward(
-        self, query: Tensor, memory: KeyValue, mask: Mask, positions: Tensor | None = None, layout: Layout | None = None
+        self,
+        query: Tensor,
+        memory: KeyValue,
+        mask: Mask,
+        positions: Tensor | None = None,
+        layout: Layout | None = None,
     ) -> Tensor:
         """query (B, T, D), or packed (N, D) with its layout -> the same shape, looked up in memory."""
         return self.look(self.ask(query, positions, layout), memory, mask, positions, layout)
@@ -216,7 +239,15 @@ class Attention(nn.Module):
         q, memory = self.read(x, positions, layout)
         return self.look(q, memory, mask, positions, layout)
 
-    def across(self, x: Tensor, states: Tensor, mask: Mask, positions: Tensor, layout: Layout, key_layout: Layout) -> Tensor:
+    def across(
+        self,
+        x: Tensor,
+        states: Tensor,
+        mask: Mask,
+        positions: Tensor,
+        layout: Layout,
+        key_layout: Layout,
+    ) -> Tensor:
         """`forward(x, project(states))` for packed rows (N, D) and (M, D), where nobody needs the keys afterwards."""
         case = self._case(mask, layout.length, key_layout.length, x)
         case.layouts = layout, key_layout
@@ -231,7 +262,12 @@ class Attention(nn.Module):
         return self(x, memory, mask, positions, layout)
 
     def look(
-        self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor | None = None, layout: Layout | None = None
+        self,
+        q: Tensor,
+        memory: KeyValue,
+        mask: Mask,
+        positions: Tensor | None = None,
+        layout: Layout | None = None,
     ) -> Tensor:
         """Queries (B, H, T, D) that `ask` or `read` made -> (B, T, D), or packed (N, D) with their layout."""
         if positions is None:
@@ -266,7 +302,9 @@ class Attention(nn.Module):
     def lengths(self, value: Tensor) -> Tensor:
         """(B, H, S): of what each head makes of a value (B, H, S, D) for the output (Kobayashi et al. 2020)."""
         if self.projections:
-            by_head = self.output.weight.detach().unflatten(1, (self.heads, -1)).movedim(1, 0)  # (H, out, D)
+            by_head = (
+                self.output.weight.detach().unflatten(1, (self.heads, -1)).movedim(1, 0)
+            )  # (H, out, D)
             value = value @ by_head.mT.to(value.dtype)
         return value.float().norm(dim=-1)
 
@@ -328,12 +366,16 @@ class Attention(nn.Module):
             assert bias is not None
             context = gpu.look(q, key, value, bias, scale)
         else:
-            context = F.scaled_dot_product_attention(q, key, value, attn_mask=bias, dropout_p=p, is_causal=square, scale=scale)
+            context = F.scaled_dot_product_attention(
+                q, key, value, attn_mask=bias, dropout_p=p, is_causal=square, scale=scale
+            )
 
         seeing = mask.seeing(queries, keys, q.device)
         return context if seeing is None else context.masked_fill(~seeing, 0.0)
 
-    def _by_length(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout, key_layout: Layout) -> Tensor:
+    def _by_length(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout, key_layout: Layout
+    ) -> Tensor:
         """Packed queries (N, inner), keys and values (M, inner) -> (N, D)."""
         q, k, v = (x.unflatten(-1, (self.heads, -1)) for x in (q, k, v))  # (N, H, D), (M, H, D)
         assert self._scale is not None
@@ -373,22 +415,30 @@ class SelfAttention(Attention):
             dropout=dropout,
         )
 
-    def _make_projections(self, width: int, key_width: int, value_width: int, inner: int, bias: bool) -> None:
+    def _make_projections(
+        self, width: int, key_width: int, value_width: int, inner: int, bias: bool
+    ) -> None:
         self.qkv = nn.Linear(width, 3 * inner, bias=bias)
 
     def _queries(self, x: Tensor, layout: Layout | None) -> Tensor:
         q, _, _ = self.qkv(x).chunk(3, -1)
         return _padded(q, layout)
 
-    def _keys_values(self, keys: Tensor, values: Tensor | None, layout: Layout | None) -> tuple[Tensor, Tensor]:
+    def _keys_values(
+        self, keys: Tensor, values: Tensor | None, layout: Layout | None
+    ) -> tuple[Tensor, Tensor]:
         _, key, value = self.qkv(keys).chunk(3, -1)
         if values is not None:
             _, _, value = self.qkv(values).chunk(3, -1)
         return _padded(key, layout), _padded(value, layout)
 
-    def read(self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None) -> tuple[Tensor, KeyValue]:
+    def read(
+        self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None
+    ) -> tuple[Tensor, KeyValue]:
         """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with its layout."""
-        if torch.compiler.is_compiling():  # gathering the gradient of one product costs a GPU more than it saves
+        if (
+            torch.compiler.is_compiling()
+        ):  # gathering the gradient of one product costs a GPU more than it saves
             q, k, v = (self._heads(_padded(part, layout)) for part in self._three_products(x))
         else:
             qkv = _padded(self.qkv(x), layout)  # (B, T, 3 · inner)

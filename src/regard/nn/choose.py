@@ -82,7 +82,9 @@ def _variable_length(case: Case) -> bool:
         return False
 
     long = max(query.length, key.length) > short("cuda")
-    kernel = case.dtype in HALF and case.width % 8 == 0 and case.width <= 256 and has_flash(case.device)
+    kernel = (
+        case.dtype in HALF and case.width % 8 == 0 and case.width <= 256 and has_flash(case.device)
+    )
     return long and kernel and not case.dropout and not case.watched and mask.never_empty
 
 
@@ -91,7 +93,12 @@ def _pooled_own(case: Case) -> bool:
     if not case.own or case.layouts is None or not case.product or not case.plain:
         return False
 
-    return case.keys <= short(case.device) and case.mask.extra is None and case.gradients and not case.compiling
+    return (
+        case.keys <= short(case.device)
+        and case.mask.extra is None
+        and case.gradients
+        and not case.compiling
+    )
 
 
 def _readable(case: Case) -> bool:
@@ -110,12 +117,23 @@ def _pooled(case: Case) -> bool:
 
 
 def _trains_short(case: Case) -> bool:
-    return case.gradients and case.keys <= short(case.device) and case.mask.extra is None and not case.term
+    return (
+        case.gradients
+        and case.keys <= short(case.device)
+        and case.mask.extra is None
+        and not case.term
+    )
 
 
 def _triton(case: Case) -> bool:
     """Few queries over many keys, in decoding."""
-    if case.device != "cuda" or not TRITON or case.gradients or case.compiling or case.heads is None:
+    if (
+        case.device != "cuda"
+        or not TRITON
+        or case.gradients
+        or case.compiling
+        or case.heads is None
+    ):
         return False
 
     mask = case.mask

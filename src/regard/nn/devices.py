@@ -42,7 +42,9 @@ def pick_device(name: str, setting: str = "train.device") -> torch.device:
     count = torch.cuda.device_count()
     if number >= count:
         there = "cuda:0 only" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-        raise UserError(f"{setting}={name}, but torch sees {count} GPU{'s' * (count > 1)} here: {there}")
+        raise UserError(
+            f"{setting}={name}, but torch sees {count} GPU{'s' * (count > 1)} here: {there}"
+        )
     return torch.device("cuda", number)
 
 
@@ -96,4 +98,7 @@ def cpu_has_bf16() -> bool:
     Tried in another process: some machines announce bfloat16 and then die of an illegal instruction.
     """
     code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ a).sum().backward()"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode
+        == 0
+    )

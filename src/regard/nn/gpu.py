@@ -24,14 +24,22 @@ def _look(  # type: ignore[no-untyped-def]
     found = tl.zeros((ROWS, D), tl.float32)
     for start in range(0, keys, BLOCK):
         s = start + tl.arange(0, BLOCK)
-        k = tl.load(K + b * kb + h * kh + s[None, :] * ks + d[:, None], mask=s[None, :] < keys, other=0.0)
+        k = tl.load(
+            K + b * kb + h * kh + s[None, :] * ks + d[:, None], mask=s[None, :] < keys, other=0.0
+        )
         places = real & (s[None, :] < keys)
-        bias = tl.load(B + b * bb + h * bh + t[:, None] * bt + s[None, :] * bs, mask=places, other=-float("inf"))
+        bias = tl.load(
+            B + b * bb + h * bh + t[:, None] * bt + s[None, :] * bs,
+            mask=places,
+            other=-float("inf"),
+        )
         scores = tl.dot(q, k, input_precision="ieee") * scale + bias.to(tl.float32)
         higher = tl.maximum(high, tl.max(scores, 1))
         base = tl.where(higher == -float("inf"), 0.0, higher)
         weights, fade = tl.exp(scores - base[:, None]), tl.exp(high - base)
-        v = tl.load(V + b * vb + h * vh + s[:, None] * vs + d[None, :], mask=s[:, None] < keys, other=0.0)
+        v = tl.load(
+            V + b * vb + h * vh + s[:, None] * vs + d[None, :], mask=s[:, None] < keys, other=0.0
+        )
         found = found * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         total = total * fade + tl.sum(weights, 1)
         high = higher
@@ -44,7 +52,11 @@ def can_look(q: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether `look` serves these."""
     width = q.shape[-1]
     small = q.shape[2] <= ROWS and width in (16, 32, 64, 128) and value.shape[-1] == width
-    return small and q.dtype == key.dtype == value.dtype and all(x.stride(-1) == 1 for x in (q, key, value))
+    return (
+        small
+        and q.dtype == key.dtype == value.dtype
+        and all(x.stride(-1) == 1 for x in (q, key, value))
+    )
 
 
 def look(q: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
@@ -73,7 +85,11 @@ def _scan(X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.cons
         x = tl.load(X + row * size + where, mask=where < size, other=-float("inf")).to(tl.float32)
         best, place = tl.max(x, 1), tl.argmax(x, 1)
         tl.store(HIGH + row * parts + start + part, best, mask=start + part < parts)
-        tl.store(WHERE + row * parts + start + part, (start + part) * PART + place, mask=start + part < parts)
+        tl.store(
+            WHERE + row * parts + start + part,
+            (start + part) * PART + place,
+            mask=start + part < parts,
+        )
         higher = tl.maximum(high, tl.max(best, 0))
         base = tl.where(higher == -float("inf"), 0.0, higher)
         total = total * tl.exp(high - base) + tl.sum(tl.sum(tl.exp(x - base), 1), 0)

@@ -35,13 +35,23 @@ def add_dropped(x: Tensor, added: Tensor, p: float, training: bool) -> Tensor:
 def kept(shape: torch.Size, p: float) -> Tensor:
     """0 with probability p (to 1/65,536 if it is not small), else what keeps the mean. Follows torch.manual_seed."""
     count = math.prod(shape)
-    if p < 0.03:  # few are hidden: draw how far it is from each to the next (eight sigma more than are needed)
-        gaps = torch.empty(int(count * p + 8 * math.sqrt(count * p) + 16), dtype=torch.int64).geometric_(p)
+    if (
+        p < 0.03
+    ):  # few are hidden: draw how far it is from each to the next (eight sigma more than are needed)
+        gaps = torch.empty(
+            int(count * p + 8 * math.sqrt(count * p) + 16), dtype=torch.int64
+        ).geometric_(p)
         keep = torch.full((count + 1,), 1 / (1 - p))
-        return keep.index_fill_(0, gaps.cumsum_(0).sub_(1).clamp_(max=count), 0.0)[:count].view(shape)
+        return keep.index_fill_(0, gaps.cumsum_(0).sub_(1).clamp_(max=count), 0.0)[:count].view(
+            shape
+        )
     hidden, seed = round(p * 65536), int(torch.empty((), dtype=torch.int64).random_())
-    draw = np.random.Generator(np.random.SFC64(seed)).integers(0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True)
-    drawn = np.multiply(draw.view(np.uint16)[:count] >= hidden, np.float32(65536 / (65536 - hidden)))
+    draw = np.random.Generator(np.random.SFC64(seed)).integers(
+        0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True
+    )
+    drawn = np.multiply(
+        draw.view(np.uint16)[:count] >= hidden, np.float32(65536 / (65536 - hidden))
+    )
     return torch.from_numpy(drawn).view(shape)
 
 
@@ -107,7 +117,9 @@ def pooled_own(qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: fl
     return _PooledOwn.apply(qkv, heads, bias, scale, p)  # type: ignore[no-untyped-call]
 
 
-def by_length(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, scale: float, causal: bool) -> Tensor:
+def by_length(
+    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, scale: float, causal: bool
+) -> Tensor:
     """Attention of packed queries (N, H, D) over packed keys and values (M, H, D), each sentence alone: (N, H, D).
 
     No work is spent on padding. Flash attention of variable length: CUDA, half precision. causal: for equal lengths.
@@ -118,12 +130,16 @@ def by_length(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, sc
     assert keys.offsets is not None
     window = (-1, 0) if causal else (-1, -1)
     lengths = queries.length, keys.length
-    context = varlen_attn(q, k, v, queries.offsets, keys.offsets, *lengths, scale=scale, window_size=window)
+    context = varlen_attn(
+        q, k, v, queries.offsets, keys.offsets, *lengths, scale=scale, window_size=window
+    )
     assert isinstance(context, Tensor)
     return context
 
 
-def by_length_readable(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, scale: float, causal: bool) -> Tensor:
+def by_length_readable(
+    q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, scale: float, causal: bool
+) -> Tensor:
     """What `by_length` computes, sentence by sentence, on any device and in any precision."""
     assert queries.offsets is not None
     assert keys.offsets is not None
@@ -150,8 +166,12 @@ def by_length_readable(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: L
 
 class _Pooled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p: float) -> Tensor:
-        found, saved = _pool(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), bias, q.shape[1], scale, p)
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p: float
+    ) -> Tensor:
+        found, saved = _pool(
+            q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), bias, q.shape[1], scale, p
+        )
         ctx.save_for_backward(*saved)
         ctx.scale = scale
         return found.unflatten(0, q.shape[:2])
@@ -166,8 +186,12 @@ class _Pooled(torch.autograd.Function):
 
 class _PooledOwn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: float) -> Tensor:
-        q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).flatten(1, 2)  # one copy for all
+    def forward(
+        ctx: Any, qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: float
+    ) -> Tensor:
+        q, k, v = (
+            qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).flatten(1, 2)
+        )  # one copy for all
         found, saved = _pool(q, k, v, bias, heads, scale, p)
         ctx.save_for_backward(*saved)
         ctx.scale, ctx.heads = scale, heads
@@ -193,11 +217,17 @@ def _pool(
         mask = None
         if p:
             on_cpu = q.device.type == "cpu"
-            mask = kept(weights.shape, p).to(weights.dtype) if on_cpu else F.dropout(torch.ones_like(weights), p)
+            mask = (
+                kept(weights.shape, p).to(weights.dtype)
+                if on_cpu
+                else F.dropout(torch.ones_like(weights), p)
+            )
         return torch.bmm(weights if mask is None else weights * mask, v), (q, k, v, weights, mask)
 
 
-def _pool_backward(grad: Tensor, saved: tuple[Tensor, ...], scale: float, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
+def _pool_backward(
+    grad: Tensor, saved: tuple[Tensor, ...], scale: float, dq: Tensor, dk: Tensor, dv: Tensor
+) -> None:
     """Into dq, dk and dv."""
     q, k, v, weights, mask = saved
     used = weights if mask is None else weights * mask
@@ -225,7 +255,14 @@ def _softmax(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, *, ignore: int, compiled: bool = False
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float,
+    *,
+    ignore: int,
+    compiled: bool = False,
 ) -> tuple[Tensor, ...]:
     """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not `ignore`, padding; weight (V, D).
 
@@ -280,7 +317,9 @@ def _sums(
     kind = torch.get_autocast_dtype(hidden.device.type) if low else hidden.dtype
     w, b = weight.to(kind), None if bias is None else bias.to(kind)
     # Rows at a time: enough for a good product, few enough that what is made of them stays near.
-    size = max(256, (1 << 29 if compiled else 1 << 27 if hidden.is_cuda else 1 << 21) // len(weight))
+    size = max(
+        256, (1 << 29 if compiled else 1 << 27 if hidden.is_cuda else 1 << 21) // len(weight)
+    )
     totals = hidden.new_zeros(3, dtype=at_least_single(kind))
     piece = _compiled() if compiled else _piece
     with torch.autocast(hidden.device.type, enabled=False):
@@ -294,7 +333,11 @@ def _sums(
             if kind == grads[1].dtype:
                 grads[1].addmm_(slope.T, rows)
             else:
-                grads[1] += torch.mm(slope.T, rows, out_dtype=torch.float32) if rows.is_cuda else slope.T @ rows
+                grads[1] += (
+                    torch.mm(slope.T, rows, out_dtype=torch.float32)
+                    if rows.is_cuda
+                    else slope.T @ rows
+                )
             if bias is not None:
                 grads[2] += slope.sum(0, dtype=grads[2].dtype)
     return tuple(totals)
@@ -305,13 +348,17 @@ def _compiled() -> Any:
     return torch.compile(_piece, dynamic=True)
 
 
-def _piece(logits: Tensor, targets: Tensor, smoothing: float, ignore: int, slope: bool) -> tuple[Tensor, Tensor]:
+def _piece(
+    logits: Tensor, targets: Tensor, smoothing: float, ignore: int, slope: bool
+) -> tuple[Tensor, Tensor]:
     """Sums over some rows, and the gradient of the first of them with respect to the logits."""
     real = targets != ignore
     logp = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (N, V)
     at = targets[:, None]
     nll = -(logp.gather(-1, at).squeeze(1) * real).sum()
-    loss = nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * (logp.mean(-1) * real).sum()
+    loss = (
+        nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * (logp.mean(-1) * real).sum()
+    )
     correct = ((logits.argmax(-1) == targets) & real).sum()
     sums = torch.stack((loss, nll, correct.to(nll.dtype)))
     if not slope:

@@ -40,17 +40,28 @@ class RMSNorm(nn.Module):
 
 def make_norm(name: str, width: int) -> nn.Module:
     """`layer`, `rms` or `none`."""
-    kinds: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm, "none": nn.Identity}
+    kinds: dict[str, Callable[[int], nn.Module]] = {
+        "layer": nn.LayerNorm,
+        "rms": RMSNorm,
+        "none": nn.Identity,
+    }
     return look_up("norm", name, kinds)(width)
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "geglu": F.gelu, "swiglu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "geglu": F.gelu,
+    "swiglu": F.silu,
+}
 
 
 class FeedForward(nn.Module):
     """W₂ f(W₁x), or gated: W₂ (f(W₁x) ⊙ W₃x) (Shazeer 2020)."""
 
-    def __init__(self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.activation = look_up("activation", activation, ACTIVATIONS)
         self.gated = activation.endswith("glu")
@@ -63,7 +74,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         learning = self.training or torch.is_grad_enabled()
-        if x.is_cuda and x.dim() == 2 and self.activation is F.relu and not learning:  # one kernel, not two
+        if (
+            x.is_cuda and x.dim() == 2 and self.activation is F.relu and not learning
+        ):  # one kernel, not two
             return self.outer(linear_relu(x, self.inner.weight, self.inner.bias))
 
         x = self.inner(x)
@@ -82,7 +95,9 @@ PLACEMENTS = {"pre": True, "post": False}
 class Residual(nn.Module):
     """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each piece can be switched off."""
 
-    def __init__(self, width: int, *, norm: str, placement: str, dropout: float, residual: bool = True) -> None:
+    def __init__(
+        self, width: int, *, norm: str, placement: str, dropout: float, residual: bool = True
+    ) -> None:
         super().__init__()
         self.norm = make_norm(norm, width)
         self.pre = look_up("placement", placement, PLACEMENTS)
@@ -117,11 +132,19 @@ class ReadOnly(nn.Module):
     multiplied (default: `wide_type`). Where the two differ, a number may depend on its company.
     """
 
-    def __init__(self, layer: nn.Linear, kind: torch.dtype = torch.float32, *, wide: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        layer: nn.Linear,
+        kind: torch.dtype = torch.float32,
+        *,
+        wide: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         weight = layer.weight.detach().to(kind)
         bias = None if layer.bias is None else layer.bias.detach().to(kind)
-        tall = weight.shape[0] >= weight.shape[1]  # then a product with one row is faster column by column
+        tall = (
+            weight.shape[0] >= weight.shape[1]
+        )  # then a product with one row is faster column by column
         weight = weight.t().contiguous().t() if tall else weight.contiguous()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
@@ -167,11 +190,15 @@ class ReadOnly(nn.Module):
 def _rounded(layer: nn.Linear, kind: torch.dtype) -> nn.Linear:
     """The same layer in float32, its numbers those that `kind` can hold."""
     rounded = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
-    rounded.load_state_dict({name: value.detach().to(kind).float() for name, value in layer.state_dict().items()})
+    rounded.load_state_dict(
+        {name: value.detach().to(kind).float() for name, value in layer.state_dict().items()}
+    )
     return rounded
 
 
-def read_only(model: nn.Module, kind: torch.dtype = torch.float32, *, wide: torch.dtype | None = None) -> None:
+def read_only(
+    model: nn.Module, kind: torch.dtype = torch.float32, *, wide: torch.dtype | None = None
+) -> None:
     """Make every Linear of a model on a CPU a ReadOnly, which says what kind and wide mean. What was tied is no longer."""
     for name, layer in list(model.named_children()):
         if type(layer) is nn.Linear and layer.weight.device.type == "cpu":

@@ -99,7 +99,9 @@ class Mask:
             allowed = allowed & ((query - key).abs() < self.window)
         if self.key_lengths is not None:
             lengths = self.key_lengths.to(key.device)
-            allowed = allowed & (key < (lengths if lengths.dim() == 2 else lengths[:, None])[:, None, :, None])
+            allowed = allowed & (
+                key < (lengths if lengths.dim() == 2 else lengths[:, None])[:, None, :, None]
+            )
         if self.extra is not None:
             allowed = allowed & self.extra
         return allowed
@@ -186,14 +188,28 @@ class Layout:
         return self._each(Tensor.clone)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
-        rows, back, offsets = (None if x is None else change(x) for x in (self.rows, self.back, self.offsets))
+        rows, back, offsets = (
+            None if x is None else change(x) for x in (self.rows, self.back, self.offsets)
+        )
         return replace(self, rows=rows, back=back, offsets=offsets)
 
     def twice(self) -> Self:
         """The layout of the same batch twice, one after the other."""
-        rows = None if self.rows is None else torch.cat((self.rows, self.rows + self.batch * self.length))
-        back = None if self.back is None or self.rows is None else torch.cat((self.back, self.back + len(self.rows)))
-        starts = None if self.offsets is None else torch.cat((self.offsets[:-1], self.offsets + self.offsets[-1]))
+        rows = (
+            None
+            if self.rows is None
+            else torch.cat((self.rows, self.rows + self.batch * self.length))
+        )
+        back = (
+            None
+            if self.back is None or self.rows is None
+            else torch.cat((self.back, self.back + len(self.rows)))
+        )
+        starts = (
+            None
+            if self.offsets is None
+            else torch.cat((self.offsets[:-1], self.offsets + self.offsets[-1]))
+        )
         return replace(self, batch=2 * self.batch, rows=rows, back=back, offsets=starts)
 
     def pack(self, x: Tensor) -> Tensor:
@@ -225,7 +241,11 @@ class _Packed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return grad.new_zeros(ctx.places, *grad.shape[1:]).index_copy(0, ctx.saved_tensors[0], grad), None, None
+        return (
+            grad.new_zeros(ctx.places, *grad.shape[1:]).index_copy(0, ctx.saved_tensors[0], grad),
+            None,
+            None,
+        )
 
 
 class _Spread(torch.autograd.Function):

@@ -19,7 +19,9 @@ class Position(nn.Module):
     in_attention = False
     fused = True
 
-    def __init__(self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16) -> None:
+    def __init__(
+        self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16
+    ) -> None:
         super().__init__()
         self.width, self.heads, self.max_positions, self.clip = width, heads, max_positions, clip
         self.scale: float | None = None
@@ -52,9 +54,13 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 class Sinusoidal(Position):
     """Fixed waves added to the embeddings (Vaswani et al. 2017, 3.5)."""
 
-    def __init__(self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16) -> None:
+    def __init__(
+        self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16
+    ) -> None:
         super().__init__(width, heads, max_positions=max_positions, clip=clip)
-        self.table = sinusoids(torch.arange(0), width)  # no buffer: processes would send it to each other
+        self.table = sinusoids(
+            torch.arange(0), width
+        )  # no buffer: processes would send it to each other
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         return x + self._waves(positions).to(x.dtype)
@@ -79,7 +85,9 @@ class Sinusoidal(Position):
 class Learned(Position):
     """A learned vector per place (Gehring et al. 2017)."""
 
-    def __init__(self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16) -> None:
+    def __init__(
+        self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16
+    ) -> None:
         super().__init__(width, heads, max_positions=max_positions, clip=clip)
         self.table = nn.Parameter(torch.randn(max_positions, width) / math.sqrt(width))
 
@@ -105,14 +113,18 @@ class Relative(Position):
     in_attention = True
     fused = False
 
-    def __init__(self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16) -> None:
+    def __init__(
+        self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16
+    ) -> None:
         super().__init__(width, heads, max_positions=max_positions, clip=clip)
         size = width // heads
         self.keys = nn.Parameter(torch.randn(2 * clip + 1, size) / math.sqrt(size))
         self.values = nn.Parameter(torch.randn(2 * clip + 1, size) / math.sqrt(size))
 
     def _distance(self, q_pos: Tensor, k_pos: Tensor, heads: int) -> Tensor:
-        distance = (k_pos[:, None, None, :] - q_pos[:, None, :, None]).clamp(-self.clip, self.clip) + self.clip
+        distance = (k_pos[:, None, None, :] - q_pos[:, None, :, None]).clamp(
+            -self.clip, self.clip
+        ) + self.clip
         return distance.expand(-1, heads, -1, -1)
 
     def key_term(self, query: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
@@ -124,7 +136,9 @@ class Relative(Position):
 
     def value_term(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         index = self._distance(q_pos, k_pos, weights.shape[1]).expand(weights.shape[0], -1, -1, -1)
-        by_distance = weights.new_zeros(*weights.shape[:-1], 2 * self.clip + 1).scatter_add(-1, index, weights)
+        by_distance = weights.new_zeros(*weights.shape[:-1], 2 * self.clip + 1).scatter_add(
+            -1, index, weights
+        )
         return by_distance @ self.values.to(weights.dtype)
 
 
@@ -137,7 +151,9 @@ class Rotary(Position):
         size = x.shape[-1]
         kind = torch.promote_types(x.dtype, torch.float32)
         pairs = torch.arange(0, size, 2, device=x.device, dtype=kind)
-        angles = positions[:, None, :, None].to(kind) * torch.exp(pairs * (-math.log(10000.0) / size))
+        angles = positions[:, None, :, None].to(kind) * torch.exp(
+            pairs * (-math.log(10000.0) / size)
+        )
         sin, cos = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
         even, odd = x[..., 0::2], x[..., 1::2]
         return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)

@@ -73,7 +73,9 @@ class Recurrent(nn.Module):
         super().__init__()
         between = dropout if layers > 1 else 0.0
         make_layers = look_up("cell", kind, FAST)
-        self.torch = make_layers(inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between)
+        self.torch = make_layers(
+            inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between
+        )
         self.kind, self.width, self.layers, self.fast = kind, width, layers, fast
         self.directions, self.dropout = 2 if bidirectional else 1, between
         self.parts = 2 if kind == "lstm" else 1  # (h, c) or (h,)
@@ -89,15 +91,23 @@ class Recurrent(nn.Module):
 
     def zeros(self, like: Tensor) -> Hidden:
         """The state before anything was read; like: (B, …)."""
-        return (like.new_zeros(self.layers * self.directions, like.shape[0], self.width),) * self.parts
+        return (
+            like.new_zeros(self.layers * self.directions, like.shape[0], self.width),
+        ) * self.parts
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None, hidden: Hidden | None = None) -> tuple[Tensor, Hidden]:
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, hidden: Hidden | None = None
+    ) -> tuple[Tensor, Hidden]:
         """x (B, T, D) -> outputs (B, T, directions × width), zeros in the padding; the state after each sentence's last token."""
         hidden = self.zeros(x) if hidden is None else hidden
-        return self._by_torch(x, lengths, hidden) if self.fast else self._by_hand(x, lengths, hidden)
+        return (
+            self._by_torch(x, lengths, hidden) if self.fast else self._by_hand(x, lengths, hidden)
+        )
 
     def _by_torch(self, x: Tensor, lengths: Tensor | None, hidden: Hidden) -> tuple[Tensor, Hidden]:
-        if x.is_cuda and torch.is_autocast_enabled("cuda"):  # autocast would hand cuDNN fp16, whatever it was told
+        if x.is_cuda and torch.is_autocast_enabled(
+            "cuda"
+        ):  # autocast would hand cuDNN fp16, whatever it was told
             with torch.autocast("cuda", enabled=False):
                 return self._by_torch(x.float(), lengths, tuple(part.float() for part in hidden))
         start = hidden if self.parts == 2 else hidden[0]
@@ -111,7 +121,9 @@ class Recurrent(nn.Module):
 
     def _by_hand(self, x: Tensor, lengths: Tensor | None, hidden: Hidden) -> tuple[Tensor, Hidden]:
         batch, time = x.shape[:2]
-        real = torch.full((batch,), time, device=x.device) if lengths is None else lengths.to(x.device)
+        real = (
+            torch.full((batch,), time, device=x.device) if lengths is None else lengths.to(x.device)
+        )
         ends: list[Hidden] = []
         for layer in range(self.layers):
             outputs = []
@@ -127,7 +139,9 @@ class Recurrent(nn.Module):
                 x = F.dropout(x, self.dropout, self.training)
         return x, tuple(torch.stack([end[part] for end in ends]) for part in range(self.parts))
 
-    def _walk(self, x: Tensor, lengths: Tensor, hidden: Hidden, weights: CellWeights) -> tuple[Tensor, Hidden]:
+    def _walk(
+        self, x: Tensor, lengths: Tensor, hidden: Hidden, weights: CellWeights
+    ) -> tuple[Tensor, Hidden]:
         outputs = []
         for t in range(x.shape[1]):
             inside = (t < lengths)[:, None]
@@ -138,7 +152,12 @@ class Recurrent(nn.Module):
 
     def _weights(self, layer: int, direction: int) -> CellWeights:
         end = f"_l{layer}" + ("_reverse" if direction else "")
-        return CellWeights(*(getattr(self.torch, n + end) for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")))
+        return CellWeights(
+            *(
+                getattr(self.torch, n + end)
+                for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            )
+        )
 
 
 def _reverse(x: Tensor, lengths: Tensor) -> Tensor:

@@ -16,7 +16,12 @@ class Score(nn.Module):
 
     def __init__(self, heads: int, query_width: int, key_width: int, width: int = 0) -> None:
         super().__init__()
-        self.heads, self.query_width, self.key_width, self.width = heads, query_width, key_width, width
+        self.heads, self.query_width, self.key_width, self.width = (
+            heads,
+            query_width,
+            key_width,
+            width,
+        )
 
     def prepare(self, key: Tensor) -> Tensor:
         """Whatever of the score depends on the key alone."""
@@ -71,8 +76,15 @@ class Additive(Score):
         return key @ self.w1
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        joined = torch.tanh(prepared[:, :, None] + (query @ self.w2)[:, :, :, None])  # (B, H, T, S, width)
+        joined = torch.tanh(
+            prepared[:, :, None] + (query @ self.w2)[:, :, :, None]
+        )  # (B, H, T, S, width)
         return (joined @ self.v[:, None]).squeeze(-1)
 
 
-SCORES: dict[str, type[Score]] = {"dot": Dot, "scaled_dot": ScaledDot, "multiplicative": Multiplicative, "additive": Additive}
+SCORES: dict[str, type[Score]] = {
+    "dot": Dot,
+    "scaled_dot": ScaledDot,
+    "multiplicative": Multiplicative,
+    "additive": Additive,
+}

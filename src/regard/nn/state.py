@@ -34,7 +34,9 @@ class KeyValue:
 
     def append(self, new: Self) -> KeyValue:
         """self then new. Writes behind the scenes into reserved room if nobody has written there, else copies first."""
-        if torch.is_grad_enabled() and any(x.requires_grad for x in (self.key, self.value, new.key, new.value)):
+        if torch.is_grad_enabled() and any(
+            x.requires_grad for x in (self.key, self.value, new.key, new.value)
+        ):
             return KeyValue(
                 torch.cat((self.key, new.key), 2),
                 torch.cat((self.value, new.value), 2),
@@ -60,16 +62,22 @@ class KeyValue:
             room.narrow(axis, 0, length).copy_(x)
             return room
 
-        return _Storage(larger(self.key, 2), larger(self.value, 2), larger(self.positions, 1), length)
+        return _Storage(
+            larger(self.key, 2), larger(self.value, 2), larger(self.positions, 1), length
+        )
 
     def select(self, rows: Tensor) -> KeyValue:
         """The rows (R,) of the batch axis, in this order; with room to grow if this had it."""
         if self.storage is None:
             return KeyValue(
-                self.key.index_select(0, rows), self.value.index_select(0, rows), self.positions.index_select(0, rows)
+                self.key.index_select(0, rows),
+                self.value.index_select(0, rows),
+                self.positions.index_select(0, rows),
             )
         length, old = len(self), self.storage
-        key, value, positions = (x.new_empty(len(rows), *x.shape[1:]) for x in (old.key, old.value, old.positions))
+        key, value, positions = (
+            x.new_empty(len(rows), *x.shape[1:]) for x in (old.key, old.value, old.positions)
+        )
         key[:, :, :length] = self.key.index_select(0, rows)
         value[:, :, :length] = self.value.index_select(0, rows)
         positions[:, :length] = self.positions.index_select(0, rows)
@@ -79,7 +87,10 @@ class KeyValue:
     def gather(self, slots: Tensor) -> KeyValue:
         """Of each row its slots (B, S'), in this order."""
         where = slots[:, None, :, None]
-        key, value = (x.gather(2, where.expand(-1, x.shape[1], -1, x.shape[3])) for x in (self.key, self.value))
+        key, value = (
+            x.gather(2, where.expand(-1, x.shape[1], -1, x.shape[3]))
+            for x in (self.key, self.value)
+        )
         return KeyValue(key, value, self.positions.gather(1, slots))
 
     def join(self, other: Self) -> KeyValue:
@@ -90,4 +101,8 @@ class KeyValue:
             fill = (0, 0) if axis == 2 else ()
             return torch.cat([F.pad(x, (*fill, 0, length - x.shape[axis])) for x in (one, two)])
 
-        return KeyValue(both(self.key, other.key, 2), both(self.value, other.value, 2), both(self.positions, other.positions, 1))
+        return KeyValue(
+            both(self.key, other.key, 2),
+            both(self.value, other.value, 2),
+            both(self.positions, other.positions, 1),
+        )

@@ -34,7 +34,9 @@ def heatmap(
     return save(figure, out)
 
 
-def head_grid(weights: ArrayLike, rows: Tokens, columns: Tokens, *, title: str = "", out: Place = None) -> Figure:
+def head_grid(
+    weights: ArrayLike, rows: Tokens, columns: Tokens, *, title: str = "", out: Place = None
+) -> Figure:
     """Every head (L, H, T, S) as a small heatmap: a row of them for each layer, one colour scale from 0 to 1."""
     grid = np.asarray(weights)
     names = [f"layer {layer + 1} · head {head + 1}" for layer, head in np.ndindex(grid.shape[:2])]
@@ -42,7 +44,12 @@ def head_grid(weights: ArrayLike, rows: Tokens, columns: Tokens, *, title: str =
 
 
 def growth(
-    matrices: Sequence[tuple[int, ArrayLike]], rows: Tokens, columns: Tokens, *, title: str = "", out: Place = None
+    matrices: Sequence[tuple[int, ArrayLike]],
+    rows: Tokens,
+    columns: Tokens,
+    *,
+    title: str = "",
+    out: Place = None,
 ) -> Figure:
     """The same matrix (T, S) after so many steps of training each: small heatmaps in the order given, at most five to a row."""
     down = math.ceil(len(matrices) / 5)
@@ -50,18 +57,32 @@ def growth(
     panels = [np.asarray(matrix) for _, matrix in matrices]
     panels += panels[:1] * (down * across - len(panels))  # without a name, so not drawn
     grid = np.stack(panels).reshape(down, across, *panels[0].shape)
-    return save(_panels(grid, rows, columns, title, [f"step {step:,}" for step, _ in matrices]), out)
+    return save(
+        _panels(grid, rows, columns, title, [f"step {step:,}" for step, _ in matrices]), out
+    )
 
 
 def _panels(
-    grid: np.ndarray, rows: Tokens, columns: Tokens, title: str, names: Tokens = (), signed: bool = False, label: str = ""
+    grid: np.ndarray,
+    rows: Tokens,
+    columns: Tokens,
+    title: str,
+    names: Tokens = (),
+    signed: bool = False,
+    label: str = "",
 ) -> Figure:
     """A panel for each matrix of `grid` (L, H, T, S); with names: small, and only those that have one. Tokens left and below."""
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or 0 in grid.shape:
-        raise UserError(f"attention of shape {grid.shape}, expected (layers, heads, {len(rows)}, {len(columns)}), none of them 0")
+        raise UserError(
+            f"attention of shape {grid.shape}, expected (layers, heads, {len(rows)}, {len(columns)}), none of them 0"
+        )
     down, across, *_ = grid.shape
     count = max(len(rows), len(columns))
-    cell = min(0.22, max(0.11, 1.8 / count), 5.25 / count) if names else min(0.42, max(0.2, 5 / count), 24 / count)  # inches
+    cell = (
+        min(0.22, max(0.11, 1.8 / count), 5.25 / count)
+        if names
+        else min(0.42, max(0.2, 5 / count), 24 / count)
+    )  # inches
     left, below = (0.07 * max(len(shown(token)) for token in tokens) for tokens in (rows, columns))
     width = across * (max(len(columns) * cell, 0.9) + 0.12) + left + 1.0
     tall, wide = down * (len(rows) * cell + 0.35), across * len(columns) * cell
@@ -80,14 +101,26 @@ def _panels(
         axes.set_title(names[number] if names else "", fontsize=7.5, pad=3)
         if signed:
             places = np.argwhere(grid[y, x] < -reach / 20)[:, ::-1]
-            inks = ["white" if grid[y, x][row, column] < -0.6 * reach else "black" for column, row in places]
+            inks = [
+                "white" if grid[y, x][row, column] < -0.6 * reach else "black"
+                for column, row in places
+            ]
             axes.scatter(*places.T, marker="_", s=(cell * 30) ** 2, c=inks, linewidths=0.8)
         _name(axes.yaxis, rows if x == 0 else [], cell)
         _name(axes.xaxis, columns if y == down - 1 else [], cell, turn=True)
     # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar. Below a flat one, 2 inches.
     where, shrink = ("right", min(1.0, 3.5 / tall)) if tall >= 1 else ("bottom", min(1.0, 2 / wide))
     ticks = [low, (low + reach) / 2, reach]
-    bar = figure.colorbar(image, ax=figure.axes, location=where, ticks=ticks, format="%.2g", shrink=shrink, aspect=18, pad=0.02)
+    bar = figure.colorbar(
+        image,
+        ax=figure.axes,
+        location=where,
+        ticks=ticks,
+        format="%.2g",
+        shrink=shrink,
+        aspect=18,
+        pad=0.02,
+    )
     bar.set_label((label or "attention weight") + " (–: below 0)" * signed, fontsize=8)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)

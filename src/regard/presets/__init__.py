@@ -12,7 +12,11 @@ def presets() -> dict[str, str]:
     found = {}
     for path in sorted(files(__name__).iterdir(), key=lambda p: p.name):
         if path.name.endswith(".toml"):
-            head = [line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+            head = [
+                line[1:].strip()
+                for line in path.read_text(encoding="utf-8").splitlines()
+                if line.startswith("#")
+            ]
             found[path.name.removesuffix(".toml")] = " ".join(head)
     return found
 

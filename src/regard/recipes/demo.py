@@ -21,9 +21,17 @@ def demo(out: Path | None = None) -> Path:
     run = _train_beside(out or Path("runs/demo"), reporter)
     found = evaluate(run)
     translator = load(run)
-    table = Table("English", "French, by the model", "reference", title="\nSentences it has never seen", title_justify="left")
+    table = Table(
+        "English",
+        "French, by the model",
+        "reference",
+        title="\nSentences it has never seen",
+        title_justify="left",
+    )
     for pair, answer in list(zip(found.pairs, found.answers, strict=True))[:8]:
-        table.add_row(pair.source, answer, "✓ the same" if answer in pair.targets else pair.targets[0])
+        table.add_row(
+            pair.source, answer, "✓ the same" if answer in pair.targets else pair.targets[0]
+        )
     for result in translator.translate(COURSE):
         table.add_row(result.source, result.text, "(seen in training)")
     reporter.console.print(table)
@@ -33,7 +41,9 @@ def demo(out: Path | None = None) -> Path:
     )
     longest = max((pair.source for pair in found.pairs[:50]), key=len)
     page = next(translator.translate([longest])).write_page(run.path / "attention.html")
-    reporter.say(f"Learning curve: {run.path / 'curves.png'}\nAttention, open in a browser: {page}\n\nTry next:")
+    reporter.say(
+        f"Learning curve: {run.path / 'curves.png'}\nAttention, open in a browser: {page}\n\nTry next:"
+    )
     reporter.say(f'  regard translate {run.path} "{found.pairs[0].source}"')
     reporter.say(f'  regard show attention {run.path} "{longest}"')
     reporter.say("  regard train your-pairs.tsv          # one pair a line: source TAB target")

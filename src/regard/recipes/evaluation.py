@@ -34,7 +34,9 @@ class Evaluation:
     pairs: list[Pair]
     answers: list[str]
     comparison: Comparison | None = None
-    seen_in_training: int | None = None  # of the sources; None: the training data is not there any more
+    seen_in_training: int | None = (
+        None  # of the sources; None: the training data is not there any more
+    )
 
 
 def evaluate(
@@ -58,14 +60,33 @@ def evaluate(
     if against is not None:
         other = load(against, beam=beam, device=device).translate(sources)
         theirs = [result.text for result in other]
-        comparison = paired_bootstrap(answers, theirs, references, tokenize=run.config.data.bleu_tokenize)
-    with tempfile.TemporaryDirectory() as folder:  # the references, each token given what came before
-        corpus = encode(pairs, run.source, run.target, Path(folder) / "pairs", max_length=10**9, skipped=Skipped())
+        comparison = paired_bootstrap(
+            answers, theirs, references, tokenize=run.config.data.bleu_tokenize
+        )
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # the references, each token given what came before
+        corpus = encode(
+            pairs,
+            run.source,
+            run.target,
+            Path(folder) / "pairs",
+            max_length=10**9,
+            skipped=Skipped(),
+        )
         found = mean_loss(translator.model, corpus, run.config.data.batch_tokens, translator.device)
-    read: dict[str, Any] = {"tokens": int(found["tokens"]), "correct": round(found["accuracy"] * found["tokens"])}
-    written: dict[str, Any] = {"seconds": seconds, "generated_tokens": sum(len(result.logprobs) for result in results)}
+    read: dict[str, Any] = {
+        "tokens": int(found["tokens"]),
+        "correct": round(found["accuracy"] * found["tokens"]),
+    }
+    written: dict[str, Any] = {
+        "seconds": seconds,
+        "generated_tokens": sum(len(result.logprobs) for result in results),
+    }
     tokenize = run.config.data.bleu_tokenize
-    made = report(answers, references, sources, loss=found["loss"], **read, **written, tokenize=tokenize)
+    made = report(
+        answers, references, sources, loss=found["loss"], **read, **written, tokenize=tokenize
+    )
     return Evaluation(made, pairs, answers, comparison, seen)
 
 
@@ -80,7 +101,12 @@ class Waiting:
 
 
 def evaluate_waiting(
-    run: str | Path | Run, waits: Sequence[float], data: str | Path | None = None, *, split: str = "test", device: str = "auto"
+    run: str | Path | Run,
+    waits: Sequence[float],
+    data: str | Path | None = None,
+    *,
+    split: str = "test",
+    device: str = "auto",
 ) -> list[Waiting]:
     """Judge simultaneous translation, which is greedy. Lagging is counted against the first reference; inf reads all first."""
     run = run if isinstance(run, Run) else Run.open(run)
@@ -106,10 +132,14 @@ def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]
     text = normalise(result.source)
     source = [*(piece.end for piece in translator.source.pieces(text)), len(text)]
     target = (end for _, end in translator.target.spans(result.ids))
-    return [len(text[:end].split()) for end in source], [len(result.text[:end].split()) for end in target]
+    return [len(text[:end].split()) for end in source], [
+        len(result.text[:end].split()) for end in target
+    ]
 
 
-def _judged_and_seen(run: Run, data: str | Path | None, split: str) -> tuple[list[Pair], int | None]:
+def _judged_and_seen(
+    run: Run, data: str | Path | None, split: str
+) -> tuple[list[Pair], int | None]:
     """The pairs to judge a run by, each source once, and how many of those sources stand in its training data."""
     own = open_splits(run.config.data) if data is None and run.config.data.path else None
     pairs = grouped(own.split(split) if own is not None else _judged(run, data, split))
@@ -120,13 +150,17 @@ def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
     """The pairs to judge a run by: of a split, or a whole file."""
     c = run.config.data
     if data is None and not c.path:
-        raise UserError(f"{run.path}: trained on pairs given from Python; say which data to judge it on")
+        raise UserError(
+            f"{run.path}: trained on pairs given from Python; say which data to judge it on"
+        )
     if data is None:
         return open_split_of(c, split)
 
     spec = named_data(data)
     if Path(spec).is_file() and spec not in TASKS:
-        named = not plain_name(Path(spec)).endswith(".tsv")  # a TSV can judge what was trained on two files
+        named = not plain_name(Path(spec)).endswith(
+            ".tsv"
+        )  # a TSV can judge what was trained on two files
         source = c.source if named else None
         target = c.target if named else None
         return open_data(spec, source=source, target=target, dev=0, test=0).train

@@ -23,7 +23,12 @@ from regard.runs.card import write_card
 from regard.runs.run import Parts, Run
 from regard.runs.weights import get_weights, set_weights
 from regard.scoring import bleu, exact_match
-from regard.training.checkpoint import average_checkpoints, load_checkpoint, save_average, save_checkpoint
+from regard.training.checkpoint import (
+    average_checkpoints,
+    load_checkpoint,
+    save_average,
+    save_checkpoint,
+)
 from regard.training.forecast import forecast
 from regard.training.loss import mean_loss
 from regard.training.parallel import World
@@ -32,10 +37,18 @@ from regard.training.trainer import Progress, Trainer, Trouble
 
 
 def fit(
-    run: Run, *, parts: Parts = None, reporter: Reporter | None = None, longer: bool = False, world: World | None = None
+    run: Run,
+    *,
+    parts: Parts = None,
+    reporter: Reporter | None = None,
+    longer: bool = False,
+    world: World | None = None,
 ) -> Run:
     """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an end before."""
-    reporter, world = reporter or Reporter(), world or World(device=pick_device(run.config.train.device))
+    reporter, world = (
+        reporter or Reporter(),
+        world or World(device=pick_device(run.config.train.device)),
+    )
     lock = run.locked() if world.rank == 0 else nullcontext()
     with on_device(world.device), state_kept(world.device), lock:
         torch.set_num_threads(run.config.train.threads)
@@ -65,7 +78,9 @@ def fit(
     return run
 
 
-def _train(run: Run, trainer: Trainer, parts: Parts, validate: Any, reporter: Reporter, asked: list[int]) -> None:
+def _train(
+    run: Run, trainer: Trainer, parts: Parts, validate: Any, reporter: Reporter, asked: list[int]
+) -> None:
     """The trainer's loop, and the way back to the last healthy checkpoint when too many steps had to be left out."""
     board: Any = _tensorboard(run) if trainer.world.rank == 0 else None
     notes, p = {"train": "", "dev": ""}, trainer.progress
@@ -82,11 +97,19 @@ def _train(run: Run, trainer: Trainer, parts: Parts, validate: Any, reporter: Re
                 board.add_scalar(f"{kind}/{name}", value, values["step"])
         except OSError as error:
             if not lost:
-                reporter.warn(f"{error.filename or run.path}: {error.strerror}: the log has gaps; training goes on")
+                reporter.warn(
+                    f"{error.filename or run.path}: {error.strerror}: the log has gaps; training goes on"
+                )
             lost = True
 
-    def tick(progress: Progress) -> None:  # also the clock, where time and not steps ends the training
-        clock = f"  {progress.seconds / 60:.1f} of {trainer.c.minutes:g} minutes" if trainer.c.minutes else ""
+    def tick(
+        progress: Progress,
+    ) -> None:  # also the clock, where time and not steps ends the training
+        clock = (
+            f"  {progress.seconds / 60:.1f} of {trainer.c.minutes:g} minutes"
+            if trainer.c.minutes
+            else ""
+        )
         bar(progress.step, "  ".join(filter(None, notes.values())) + clock)
 
     def save() -> None:
@@ -102,8 +125,12 @@ def _train(run: Run, trainer: Trainer, parts: Parts, validate: Any, reporter: Re
         if failed is not None:
             problem = f"{failed.filename or run.path}: {failed.strerror}"
             if p.finished or asked:
-                raise Failed(f"{problem}: the last checkpoint could not be saved; the one before it is whole") from failed
-            reporter.warn(f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before it is whole")
+                raise Failed(
+                    f"{problem}: the last checkpoint could not be saved; the one before it is whole"
+                ) from failed
+            reporter.warn(
+                f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before it is whole"
+            )
 
     def draw() -> str:
         _draw(run)
@@ -112,7 +139,9 @@ def _train(run: Run, trainer: Trainer, parts: Parts, validate: Any, reporter: Re
     with reporter.bar(trainer.steps, p.step, draw) as bar:
         while True:
             try:
-                trainer.fit(validate=validate, save=save, log=log, tick=tick, stop=lambda: bool(asked))
+                trainer.fit(
+                    validate=validate, save=save, log=log, tick=tick, stop=lambda: bool(asked)
+                )
                 break
             except Trouble:
                 _go_back(run, trainer, parts, reporter)
@@ -165,7 +194,9 @@ def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[st
     def validate(model: Seq2Seq) -> Mapping[str, float]:
         found = mean_loss(model, corpus, run.config.data.batch_tokens, device)
         if run.config.train.metric in ("exact_match", "bleu"):
-            translator = Translator(model, run.source, run.target, dataclasses.replace(run.config.search, width=1))
+            translator = Translator(
+                model, run.source, run.target, dataclasses.replace(run.config.search, width=1)
+            )
             answers = [result.text for result in translator.translate(p.source for p in pairs)]
             references = [p.targets for p in pairs]
             found["exact_match"] = exact_match(answers, references)
@@ -179,7 +210,9 @@ def _texts(run: Run, count: int) -> list[Pair]:
     """The first dev pairs, as text again."""
     corpus = Corpus.open(run.path / "data" / "dev")
     rows = (corpus[i] for i in range(min(count, len(corpus))))
-    return grouped(Pair(run.source.decode(s), (run.target.decode(t),), i) for i, (s, t) in enumerate(rows, 1))
+    return grouped(
+        Pair(run.source.decode(s), (run.target.decode(t),), i) for i, (s, t) in enumerate(rows, 1)
+    )
 
 
 def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, parts: Parts) -> None:
@@ -234,11 +267,17 @@ def _asked_to_stop() -> Iterator[list[int]]:
     asked: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        if asked and number == signal.SIGINT:  # SIGTERM may come twice: from the cluster, and from torchrun
+        if (
+            asked and number == signal.SIGINT
+        ):  # SIGTERM may come twice: from the cluster, and from torchrun
             raise KeyboardInterrupt
         asked.append(number)
 
-    ours = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    ours = (
+        (signal.SIGINT, signal.SIGTERM)
+        if threading.current_thread() is threading.main_thread()
+        else ()
+    )
     before = {number: signal.signal(number, note) for number in ours}
     try:
         yield asked
@@ -254,6 +293,8 @@ def _tensorboard(run: Run) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         if run.config.train.tensorboard == "on":
-            raise UserError("train.tensorboard=on needs TensorBoard: pip install 'regard[tensorboard]'") from None
+            raise UserError(
+                "train.tensorboard=on needs TensorBoard: pip install 'regard[tensorboard]'"
+            ) from None
         return None
     return SummaryWriter(str(run.path / "tensorboard"))

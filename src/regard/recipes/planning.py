@@ -13,9 +13,39 @@ from regard.data.tasks import TASKS
 SAMPLE = 50_000
 TUNED = {"arithmetic": "calculator", "phrases": "demo"}
 SIZES = (  # of the model, for fewer training pairs than this
-    (3_000, {"width": 128, "ffn": 256, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.3}),
-    (300_000, {"width": 256, "ffn": 1024, "heads": 4, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2}),
-    (math.inf, {"width": 512, "ffn": 2048, "heads": 8, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.1}),
+    (
+        3_000,
+        {
+            "width": 128,
+            "ffn": 256,
+            "heads": 4,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "dropout": 0.3,
+        },
+    ),
+    (
+        300_000,
+        {
+            "width": 256,
+            "ffn": 1024,
+            "heads": 4,
+            "encoder_layers": 3,
+            "decoder_layers": 3,
+            "dropout": 0.2,
+        },
+    ),
+    (
+        math.inf,
+        {
+            "width": 512,
+            "ffn": 2048,
+            "heads": 8,
+            "encoder_layers": 4,
+            "decoder_layers": 4,
+            "dropout": 0.1,
+        },
+    ),
 )
 
 
@@ -40,7 +70,9 @@ class Side:
 
     def tokens(self, tokenizer: str) -> float:
         """About how many tokens a text has, its <eos> included."""
-        per_text = {"words": self.words.total(), "bpe": self.characters / 4}.get(tokenizer, self.characters)
+        per_text = {"words": self.words.total(), "bpe": self.characters / 4}.get(
+            tokenizer, self.characters
+        )
         return per_text / max(1, self.texts) + 1
 
     def tokenizer(self) -> tuple[str, str]:
@@ -83,9 +115,15 @@ def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
     reasons = [] if {"tokenizer", "size"} & set(given.get("text", {})) else [reason]
     if given.get("model", {}).get("kind", "transformer") == "transformer":
         chosen["model"] = size = next(dict(size) for most, size in SIZES if found.pairs < most)
-        size = size | {name: value for name, value in given.get("model", {}).items() if name in size}
-        layers = f"{size['encoder_layers']}+{size['decoder_layers']} layers of width {size['width']}"
-        reasons.append(f"model: {layers}, dropout {size['dropout']} ({found.pairs:,} training pairs)")
+        size = size | {
+            name: value for name, value in given.get("model", {}).items() if name in size
+        }
+        layers = (
+            f"{size['encoder_layers']}+{size['decoder_layers']} layers of width {size['width']}"
+        )
+        reasons.append(
+            f"model: {layers}, dropout {size['dropout']} ({found.pairs:,} training pairs)"
+        )
     length = _length_and_steps(found, chosen)
     if {"steps", "epochs"} & set(given.get("train", {})):
         del chosen["train"]["epochs"]
@@ -104,9 +142,21 @@ def _text(found: Survey, name: str) -> tuple[dict[str, Any], str]:
         return {"tokenizer": kind, "share": True}, f"tokens: {kind} (made for the task)"
     (source, why_source), (target, why_target) = found.source.tokenizer(), found.target.tokenizer()
     if "bpe" in (source, target):
-        size = 1000 if found.pairs < 5_000 else 4000 if found.pairs < 100_000 else 8000 if found.pairs < 1_000_000 else 16000
+        size = (
+            1000
+            if found.pairs < 5_000
+            else 4000
+            if found.pairs < 100_000
+            else 8000
+            if found.pairs < 1_000_000
+            else 16000
+        )
         why = why_source if source == "bpe" else why_target
-        return {"tokenizer": "bpe", "size": size, "share": True}, f"tokens: BPE, up to {size:,} ({why})"
+        return {
+            "tokenizer": "bpe",
+            "size": size,
+            "share": True,
+        }, f"tokens: BPE, up to {size:,} ({why})"
     if source == target:
         return {"tokenizer": source, "share": True}, f"tokens: {source} ({why_source})"
     reason = f"tokens: {source} in the source ({why_source}), {target} in the target ({why_target})"
@@ -120,10 +170,18 @@ def _length_and_steps(found: Survey, chosen: Settings) -> str:
     batch = 1024 if found.pairs < 3_000 else 2048 if found.pairs < 100_000 else 4096
     # Few pairs want more passes, and no model learns in fewer than a thousand steps; patience ends what no longer helps.
     # On two cores 20,000 pairs of sentences take about ten minutes.
-    steps = found.pairs * max(found.source.tokens(tokenizer), found.target.tokens(tokenizer)) / batch
+    steps = (
+        found.pairs * max(found.source.tokens(tokenizer), found.target.tokens(tokenizer)) / batch
+    )
     usual = 30 if found.pairs < 10_000 else 10 if found.pairs < 100_000 else 4
     epochs = max(usual, round(1000 / max(1.0, steps)))
     every = 100 if found.pairs < 10_000 else 500
     chosen["data"]["batch_tokens"] = batch
-    chosen["train"] |= {"epochs": epochs, "schedule": "linear", "warmup": 200, "evaluate_every": every, "patience": 10}
+    chosen["train"] |= {
+        "epochs": epochs,
+        "schedule": "linear",
+        "warmup": 200,
+        "evaluate_every": every,
+        "patience": 10,
+    }
     return f"length: {epochs} passes over the data in batches of {batch:,} tokens (train.epochs=… for more)"

@@ -14,7 +14,16 @@ from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import Corpus, encode
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped
-from regard.data.splits import Items, Keep, Overlap, Splits, Stream, from_iterable, open_data, open_split
+from regard.data.splits import (
+    Items,
+    Keep,
+    Overlap,
+    Splits,
+    Stream,
+    from_iterable,
+    open_data,
+    open_split,
+)
 from regard.errors import UserError
 from regard.models import build_model
 from regard.nn.devices import cpu_has_bf16, pick_device
@@ -43,11 +52,15 @@ def open_split_of(c: DataConfig, split: str) -> Stream:
     return open_split(c.path, split, **names, options=c.options, **_deal(c))
 
 
-def seen_in_training(c: DataConfig, pairs: Iterable[Pair], splits: Splits | None = None) -> int | None:
+def seen_in_training(
+    c: DataConfig, pairs: Iterable[Pair], splits: Splits | None = None
+) -> int | None:
     """How many of the sources of these pairs stand in the training data of a config; None: it cannot be read (any more)."""
     if splits is None:
         try:
-            splits = open_splits(c) if c.path else None  # no path: trained on pairs given from Python
+            splits = (
+                open_splits(c) if c.path else None
+            )  # no path: trained on pairs given from Python
         except UserError:
             splits = None
     return None if splits is None else splits.seen_in_training(pair.source for pair in pairs)
@@ -55,20 +68,40 @@ def seen_in_training(c: DataConfig, pairs: Iterable[Pair], splits: Splits | None
 
 def _deal(c: DataConfig) -> dict[str, Any]:
     """How pairs are dealt out: 0 in the config is None for open_data."""
-    return {"limit": c.limit or None, "group": c.group, "dev": c.dev or None, "test": c.test or None, "seed": c.seed}
+    return {
+        "limit": c.limit or None,
+        "group": c.group,
+        "dev": c.dev or None,
+        "test": c.test or None,
+        "seed": c.seed,
+    }
 
 
 def _inherit(given: Settings, old: Run) -> Settings:
     """Fine-tuning takes the old run's tokens and model, or its weights would mean nothing; dropout may change."""
     own = settings.to_settings(old.config)
     for section in ("model", "text"):
-        asked = settings.to_settings(settings.build(settings.merge(own, {section: given.get(section, {})})))[section]
-        if other := [n for n in asked if asked[n] != own[section].get(n) and not n.endswith("dropout")]:
-            raise UserError(f"{section}.{other[0]} cannot differ from that of {old.path}, whose weights are taken over")
+        asked = settings.to_settings(
+            settings.build(settings.merge(own, {section: given.get(section, {})}))
+        )[section]
+        if other := [
+            n for n in asked if asked[n] != own[section].get(n) and not n.endswith("dropout")
+        ]:
+            raise UserError(
+                f"{section}.{other[0]} cannot differ from that of {old.path}, whose weights are taken over"
+            )
     return settings.merge({"model": own["model"], "text": own["text"]}, given)
 
 
-def prepare(claim: Claim, given: Settings, pairs: Items | None, parts: Parts, *, planned: bool, reporter: Reporter) -> Run:
+def prepare(
+    claim: Claim,
+    given: Settings,
+    pairs: Items | None,
+    parts: Parts,
+    *,
+    planned: bool,
+    reporter: Reporter,
+) -> Run:
     """Read the data, choose what is open, learn tokenizers, encode; then the run appears in one rename."""
     start_from = given.get("train", {}).get("start_from")
     old = Run.open(start_from) if start_from else None
@@ -90,9 +123,13 @@ def prepare(claim: Claim, given: Settings, pairs: Items | None, parts: Parts, *,
 
     overlap = observed.overlap.leaks()
     if overlap.dev or overlap.near_dev:
-        near = f" ({overlap.near_dev:,} more but for case and punctuation)" if overlap.near_dev else ""
+        near = (
+            f" ({overlap.near_dev:,} more but for case and punctuation)" if overlap.near_dev else ""
+        )
         effect = "scores on dev will be too high"
-        reporter.warn(f"{overlap.dev:,} of the dev sources are in the training data too{near}: {effect}")
+        reporter.warn(
+            f"{overlap.dev:,} of the dev sources are in the training data too{near}: {effect}"
+        )
 
     model = build_model(c.model, source.size, target.size, parts)
     count = sum(weight.numel() for weight in model.parameters())
@@ -101,7 +138,11 @@ def prepare(claim: Claim, given: Settings, pairs: Items | None, parts: Parts, *,
     examples = c.train.epochs * len(corpus) or c.train.steps * batch
     path = choose_path(c, pick_device(c.train.device), count, examples * lengths)
     c = replace(c, train=replace(c.train, path=path), data=replace(c.data, digest=corpus.digest))
-    tokens = f"{source.size:,} tokens" if source is target else f"{source.size:,} + {target.size:,} tokens"
+    tokens = (
+        f"{source.size:,} tokens"
+        if source is target
+        else f"{source.size:,} + {target.size:,} tokens"
+    )
     reporter.say(f"{len(corpus):,} training pairs, {tokens}, {count:,} parameters")
 
     older = "" if old is None else old.manifest.get("characters")  # None: not all are known
@@ -125,11 +166,17 @@ def _read_once(data: DataConfig, pairs: Items | None, folder: Path, reporter: Re
     nearby = next(parent for parent in folder.resolve().parents if parent.is_dir())
     with reporter.progress("% of the data read") as tell:
         keep = partial(Kept, folder=nearby, tell=tell)
-        splits = open_splits(data, keep) if pairs is None else from_iterable(pairs, keep=keep, **_deal(data))
+        splits = (
+            open_splits(data, keep)
+            if pairs is None
+            else from_iterable(pairs, keep=keep, **_deal(data))
+        )
         for stream in (splits.train, splits.dev):
             if stream is not None and isinstance(stream.read, Kept):
                 stream.read.fill()
-    return replace(splits, test=None, long=None, drawn=None)  # training has no use for them, and they hold memory
+    return replace(
+        splits, test=None, long=None, drawn=None
+    )  # training has no use for them, and they hold memory
 
 
 class _Observed:
@@ -150,7 +197,12 @@ class _Observed:
 
 
 def _encode(
-    c: Config, splits: Splits, source: Tokenizer, target: Tokenizer, folder: Path, reporter: Reporter
+    c: Config,
+    splits: Splits,
+    source: Tokenizer,
+    target: Tokenizer,
+    folder: Path,
+    reporter: Reporter,
 ) -> tuple[Corpus, Skipped, _Observed]:
     """Training and dev pairs as ids; the pairs that are too long; and what was noted of the training pairs meanwhile."""
     long = Skipped()
@@ -168,7 +220,9 @@ def _decide(c: Config) -> Config:
     device = pick_device(c.train.device)
     precision = c.train.precision
     if precision == "bf16" and device.type == "cpu" and not cpu_has_bf16():
-        raise UserError("train.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32")
+        raise UserError(
+            "train.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
+        )
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     threads = c.train.threads or torch.get_num_threads()
@@ -179,14 +233,24 @@ def _tokenizers(c: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
     kind = c.text.tokenizer
     target_kind = kind if c.text.target_tokenizer == "same" else c.text.target_tokenizer
     if c.text.dropout and {kind, target_kind} != {"bpe"}:
-        raise UserError(f"text.dropout={c.text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for both sides, or 0")
+        raise UserError(
+            f"text.dropout={c.text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for both sides, or 0"
+        )
     if c.text.share and kind == target_kind:
         pairs = _to_learn_from(splits.train, kind, c.data.seed)
-        shared = train_tokenizer(kind, (text for pair in pairs for text in (pair.source, *pair.targets)), size=c.text.size)
+        shared = train_tokenizer(
+            kind,
+            (text for pair in pairs for text in (pair.source, *pair.targets)),
+            size=c.text.size,
+        )
         return shared, shared
 
     sources = (pair.source for pair in _to_learn_from(splits.train, kind, c.data.seed))
-    targets = (text for pair in _to_learn_from(splits.train, target_kind, c.data.seed) for text in pair.targets)
+    targets = (
+        text
+        for pair in _to_learn_from(splits.train, target_kind, c.data.seed)
+        for text in pair.targets
+    )
     source = train_tokenizer(kind, sources, size=c.text.size)
     target = train_tokenizer(target_kind, targets, size=c.text.size)
     return source, target

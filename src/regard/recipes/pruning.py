@@ -51,7 +51,9 @@ def prune(
     if out.exists():
         raise UserError(f"{out} exists: name a new folder")
     if not all_heads or not all(attention.projections for _, attention in all_heads.values()):
-        raise UserError(f"{old.path}: an RNN has at most one head, and that one has no weights to silence")
+        raise UserError(
+            f"{old.path}: an RNN has at most one head, and that one has no weights to silence"
+        )
 
     pairs = pairs or _validation_pairs(old, 500)
     references = [[target] for _, target in pairs]
@@ -82,7 +84,12 @@ def prune(
         silent.pop()
         after = scores(silent)
 
-    facts = {"of": len(all_heads), "heads": [head._asdict() for head in silent], "before": before, "after": after}
+    facts = {
+        "of": len(all_heads),
+        "heads": [head._asdict() for head in silent],
+        "before": before,
+        "after": after,
+    }
     places = [(head.head, *all_heads[head._replace(lost=0.0)]) for head in silent]
     return _write(old, out, places, facts)
 
@@ -94,22 +101,37 @@ def _validation_pairs(run: Run, count: int) -> list[tuple[str, str]]:
     return [(run.source.decode(source), run.target.decode(target)) for source, target in rows]
 
 
-def _write(old: Run, out: Path, gone: list[tuple[int, str, Attention]], facts: dict[str, Any]) -> Run:
+def _write(
+    old: Run, out: Path, gone: list[tuple[int, str, Attention]], facts: dict[str, Any]
+) -> Run:
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as folder:  # so that it is whole or absent
-        aside = shutil.copytree(old.path, Path(folder) / out.name, ignore=shutil.ignore_patterns("lock", "tensorboard", ".*"))
+    with tempfile.TemporaryDirectory(
+        dir=out.parent, prefix="."
+    ) as folder:  # so that it is whole or absent
+        aside = shutil.copytree(
+            old.path,
+            Path(folder) / out.name,
+            ignore=shutil.ignore_patterns("lock", "tensorboard", ".*"),
+        )
         for checkpoint in (aside / "checkpoints").iterdir():
             files = storage.read_directory(checkpoint)
             for file in {"model.safetensors", "raw.safetensors"} & set(files):
                 weights = tensors_from_bytes(files[file])
                 for head, name, attention in gone:
-                    weights[f"{name}.output.weight"].unflatten(1, (attention.heads, -1))[:, head] = 0
+                    weights[f"{name}.output.weight"].unflatten(1, (attention.heads, -1))[
+                        :, head
+                    ] = 0
                 files[file] = tensors_to_bytes(weights)
             storage.write_directory(checkpoint, files)
-        manifest, config = storage.read_manifest(aside) | {"pruned": facts}, (aside / "config.toml").read_bytes()
+        manifest, config = (
+            storage.read_manifest(aside) | {"pruned": facts},
+            (aside / "config.toml").read_bytes(),
+        )
         storage.write_manifest(aside, manifest, "config.toml", config, also_old=False)
         os.rename(aside, out)
     write_card(run := Run.open(out))
     with (out / "README.md").open("a", encoding="utf-8") as card:
-        card.write(f"\nPruned from {old.path.name}: {len(gone)} of {facts['of']} heads are silent; manifest.json names them.\n")
+        card.write(
+            f"\nPruned from {old.path.name}: {len(gone)} of {facts['of']} heads are silent; manifest.json names them.\n"
+        )
     return run

@@ -49,12 +49,18 @@ class Reporter:
             yield tell
 
     @contextmanager
-    def bar(self, total: int, start: int = 0, picture: Callable[[], str] = str) -> Iterator[Callable[[int, str], None]]:
+    def bar(
+        self, total: int, start: int = 0, picture: Callable[[], str] = str
+    ) -> Iterator[Callable[[int, str], None]]:
         """A function to call with the steps done and a few figures. picture: HTML for a notebook."""
         if self.quiet:
             yield lambda done, note: None
         elif self.display is not None:
-            handle, last, said = self.display.display(self.display.HTML(""), display_id=True), 0.0, (start, "")
+            handle, last, said = (
+                self.display.display(self.display.HTML(""), display_id=True),
+                0.0,
+                (start, ""),
+            )
 
             def draw(done: int, note: str, *, often: float = 5) -> None:
                 nonlocal last, said
@@ -70,7 +76,13 @@ class Reporter:
                 draw(*said, often=0)
         elif self.console.is_terminal:
             note = TextColumn("{task.fields[note]}")
-            with Progress(BarColumn(24), MofNCompleteColumn(), note, TimeRemainingColumn(), console=self.console) as progress:
+            with Progress(
+                BarColumn(24),
+                MofNCompleteColumn(),
+                note,
+                TimeRemainingColumn(),
+                console=self.console,
+            ) as progress:
                 task = progress.add_task("", total=total, completed=start, note="")
                 yield lambda done, note: progress.update(task, completed=done, note=note)
         else:

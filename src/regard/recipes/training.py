@@ -19,7 +19,19 @@ from regard.runs.claim import Claim, Taken, newest_numbered
 from regard.runs.run import Parts, Run
 from regard.training.parallel import World
 
-CHANGEABLE = {f"train.{n}" for n in ("steps", "epochs", "minutes", "patience", "log_every", "keep", "average", "tensorboard")}
+CHANGEABLE = {
+    f"train.{n}"
+    for n in (
+        "steps",
+        "epochs",
+        "minutes",
+        "patience",
+        "log_every",
+        "keep",
+        "average",
+        "tensorboard",
+    )
+}
 """What a resumed run may change; anything else would make it another run."""
 
 
@@ -43,11 +55,22 @@ def train(
     reporter = reporter or Reporter()
     given: Settings = settings.to_settings(data) if isinstance(data, Config) else {}
     data = named_data(data) if isinstance(data, str | Path) else data
-    name = str(given["data"]["path"]) if isinstance(data, Config) else str(data) if isinstance(data, str | Path) else "pairs"
+    name = (
+        str(given["data"]["path"])
+        if isinstance(data, Config)
+        else str(data)
+        if isinstance(data, str | Path)
+        else "pairs"
+    )
     pairs = None if isinstance(data, str | Path | Config) else data
     start = {"train": {"start_from": str(start_from)}} if start_from else {}
-    layers = [read_preset(preset) if preset else {}, settings.read_toml(Path(config)) if config else {}]
-    given = settings.merge(given, *layers, {"data": {"path": name if pairs is None else ""}}, start, overrides)
+    layers = [
+        read_preset(preset) if preset else {},
+        settings.read_toml(Path(config)) if config else {},
+    ]
+    given = settings.merge(
+        given, *layers, {"data": {"path": name if pairs is None else ""}}, start, overrides
+    )
     planned = not (preset or config or isinstance(data, Config))
     first = Path("runs") / (Path(name).name.split(".")[0] or "pairs")
     folder = Path(out) if out else newest_numbered(first) if resume else None
@@ -73,16 +96,25 @@ def train(
         return fit(run, parts=parts, reporter=voice, longer=longer, world=world)
 
 
-def _resumed(folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool) -> tuple[Run, bool]:
+def _resumed(
+    folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool
+) -> tuple[Run, bool]:
     """A run that exists, and whether it goes on beyond its old end."""
     if not resume:
         raise Taken(f"{folder} exists: --resume goes on with it, --out names another folder")
     run = Run.open(folder)
     old = settings.to_settings(run.config)
     new = settings.to_settings(settings.build(settings.merge(old, overrides)))
-    changed = [f"{section}.{name}" for section in new for name in new[section] if new[section][name] != old[section].get(name)]
+    changed = [
+        f"{section}.{name}"
+        for section in new
+        for name in new[section]
+        if new[section][name] != old[section].get(name)
+    ]
     if fixed := [name for name in changed if name not in CHANGEABLE]:
-        raise UserError(f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a new run instead")
+        raise UserError(
+            f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a new run instead"
+        )
     if changed:
         with run.locked(), storage.disk_faults_told(folder):  # not under the hands of a training
             run.change(settings.build(new))

@@ -45,9 +45,20 @@ class AttentionRecord:
     def sides(self, block: str) -> tuple[list[str], list[str]]:
         """The tokens of a block's rows and columns. A decoder's row has read <bos> and the tokens before its own."""
         read = ["<bos>", *self.target[:-1]]
-        return {"cross": (self.target, self.source), "encoder": (self.source, self.source), "decoder": (self.target, read)}[block]
+        return {
+            "cross": (self.target, self.source),
+            "encoder": (self.source, self.source),
+            "decoder": (self.target, read),
+        }[block]
 
-    def matrix(self, block: str = "cross", how: str = "mean", *, layer: int | None = -1, head: int | None = None) -> Weights:
+    def matrix(
+        self,
+        block: str = "cross",
+        how: str = "mean",
+        *,
+        layer: int | None = -1,
+        head: int | None = None,
+    ) -> Weights:
         """One matrix (T, S). Of one head, or `how` heads become one: mean, max, norm or rollout.
 
         layer=None: the same over all layers. norm: weights times the length of the vector looked at (Kobayashi et al. 2020), its
@@ -55,7 +66,9 @@ class AttentionRecord:
         keeps half of itself at each attention (Abnar and Zuidema 2020); it has neither layer nor head.
         """
         if block not in self.blocks or how not in HOW:
-            raise UserError(f"there is {', '.join(self.blocks) or 'no attention'}, by {', '.join(HOW)}; not {block} by {how}")
+            raise UserError(
+                f"there is {', '.join(self.blocks) or 'no attention'}, by {', '.join(HOW)}; not {block} by {how}"
+            )
         if how == "rollout":
             return self._rollout()[block]
         weights = self.blocks[block]
@@ -99,7 +112,10 @@ class AttentionRecord:
             return f"<p>Attention: {size}; <code>result.write_page('page.html')</code> writes a page.</p>"
         named = "font-weight: normal; text-align: right; padding: 2px"
         turned = f"writing-mode: vertical-rl; {named}"
-        rows = ["<td></td>" + "".join(f'<th scope="col" style="{turned}">{escape(token)}</th>' for token in across)]
+        rows = [
+            "<td></td>"
+            + "".join(f'<th scope="col" style="{turned}">{escape(token)}</th>' for token in across)
+        ]
         for token, weights in zip(down, self.matrix(block)):
             cells = (
                 f'<td title="{escape(f"{token} → {other}: {w:.2f}")}" style="background: rgba(0,114,178,{w:.3f})"></td>'
@@ -113,18 +129,33 @@ class AttentionRecord:
         """The same for words. Where a word looks is the mean over its tokens; looks at it are the sum of those at its tokens."""
         source, of_source, spans_in = grouped(self.text_in, self.source_spans)
         target, of_target, spans_out = grouped(self.text_out, self.target_spans)
-        read = [0, *(number + 1 for number in of_target[:-1])]  # the decoder's columns: <bos>, then what was written before
-        sides = {"cross": (of_target, of_source), "encoder": (of_source, of_source), "decoder": (of_target, read)}
+        read = [
+            0,
+            *(number + 1 for number in of_target[:-1]),
+        ]  # the decoder's columns: <bos>, then what was written before
+        sides = {
+            "cross": (of_target, of_source),
+            "encoder": (of_source, of_source),
+            "decoder": (of_target, read),
+        }
         blocks = {}
         for name, weights in self.blocks.items():
-            rows, columns = (np.eye(max(numbers) + 1, dtype=np.float32)[numbers] for numbers in sides[name])
+            rows, columns = (
+                np.eye(max(numbers) + 1, dtype=np.float32)[numbers] for numbers in sides[name]
+            )
             blocks[name] = (rows / rows.sum(0)).T @ weights @ columns
-        return AttentionRecord(source, target, blocks, {}, self.text_in, self.text_out, spans_in, spans_out)
+        return AttentionRecord(
+            source, target, blocks, {}, self.text_in, self.text_out, spans_in, spans_out
+        )
 
 
 def block_of(attention: str) -> str:
     """The block that an attention belongs to, by its name in the model, such as decoder.blocks.0.cross."""
-    return "cross" if attention.endswith("cross") or attention == "decoder.attention" else attention.split(".")[0]
+    return (
+        "cross"
+        if attention.endswith("cross") or attention == "decoder.attention"
+        else attention.split(".")[0]
+    )
 
 
 def grouped(text: str, spans: Sequence[Span]) -> tuple[list[str], list[int], list[Span]]:
@@ -133,8 +164,13 @@ def grouped(text: str, spans: Sequence[Span]) -> tuple[list[str], list[int], lis
     A token belongs to the word its last character is in; white space between words and <eos> are words of their own.
     """
     starts = [found.start() for found in re.finditer(r"\s+|\S+", text)]
-    keys = [0 if start == end == len(text) else bisect_left(starts, max(end, 1)) for start, end in spans]
-    words = [[span for _, span in group] for _, group in groupby(zip(keys, spans), key=lambda pair: pair[0])]
+    keys = [
+        0 if start == end == len(text) else bisect_left(starts, max(end, 1)) for start, end in spans
+    ]
+    words = [
+        [span for _, span in group]
+        for _, group in groupby(zip(keys, spans), key=lambda pair: pair[0])
+    ]
     whole = [(min(its)[0], max(end for _, end in its)) for its in words]
     names = [text[start:end].strip() or text[start:end] or "<eos>" for start, end in whole]
     return names, [number for number, its in enumerate(words) for _ in its], whole

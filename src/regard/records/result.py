@@ -76,7 +76,9 @@ class Result:
 
     def _repr_html_(self) -> str:
         """For a notebook: the answer, what to know about it, and its attention; no script."""
-        lines = [f"<p>{escape(self.source)} → <b>{escape(self.text)}</b> <small>score {self.score:.3f}</small></p>"]
+        lines = [
+            f"<p>{escape(self.source)} → <b>{escape(self.text)}</b> <small>score {self.score:.3f}</small></p>"
+        ]
         lines += [f"<p>warning: {escape(warning)}</p>" for warning in self.warnings]
         if self.parts or not self.ids or self.translator is None:
             return "".join(lines)
@@ -105,14 +107,18 @@ class Result:
     def _inspector(self) -> Inspector:
         """The translator that gave this answer."""
         if self.translator is None:
-            raise UserError("this result has come without its model, so it cannot look inside: translate its source again")
+            raise UserError(
+                "this result has come without its model, so it cannot look inside: translate its source again"
+            )
         return self.translator
 
     @cached_property
     def attention(self) -> AttentionRecord:
         """Computed when first asked for, by reading the answer once more and recording the weights."""
         if self.parts:
-            raise UserError(f"split into {len(self.parts)} parts: each has its own attention, such as result.parts[0].attention")
+            raise UserError(
+                f"split into {len(self.parts)} parts: each has its own attention, such as result.parts[0].attention"
+            )
         return self._inspector().look(self.source, self.ids)
 
     @cached_property
@@ -197,7 +203,9 @@ def _answers(result: Result) -> list[Alternative]:
     return [best, *result.alternatives]
 
 
-def _joined_answer(answers: Sequence[Alternative], lengths: Sequence[int], gaps: Sequence[str]) -> Alternative:
+def _joined_answer(
+    answers: Sequence[Alternative], lengths: Sequence[int], gaps: Sequence[str]
+) -> Alternative:
     """The answers of all parts as one."""
 
     def mean(values: Sequence[float | None]) -> float | None:
@@ -222,7 +230,9 @@ def overlooked(text: str, spans: Sequence[Span], attention: npt.NDArray[Any]) ->
     found = []
     for word in re.finditer(r"\S+", text):
         start, end = word.span()
-        got = sum(share for (first, last), share in zip(spans, attention) if first < end and last > start)
+        got = sum(
+            share for (first, last), share in zip(spans, attention) if first < end and last > start
+        )
         if got < HARDLY:
             found.append(word[0])
     return found

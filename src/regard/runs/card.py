@@ -9,10 +9,18 @@ from regard.runs.run import Run
 def write_card(run: Run) -> None:
     """README.md: data, settings, scores, how to use it."""
     c, m = run.config, run.manifest
-    looks = {"averaged" if r["kind"] == "average" else f"step-{r['step']:08d}": r for r in run.records() if "tokens" in r}
+    looks = {
+        "averaged" if r["kind"] == "average" else f"step-{r['step']:08d}": r
+        for r in run.records()
+        if "tokens" in r
+    }
     best = looks.get(run.best, {})
-    scores = ", ".join(f"{k} {best[k]:.4g}" for k in ("loss", "accuracy", "exact_match", "bleu") if k in best)
-    model = ", ".join(f"{k} {getattr(c.model, k)}" for k in ("kind", "width", "encoder_layers", "decoder_layers"))
+    scores = ", ".join(
+        f"{k} {best[k]:.4g}" for k in ("loss", "accuracy", "exact_match", "bleu") if k in best
+    )
+    model = ", ".join(
+        f"{k} {getattr(c.model, k)}" for k in ("kind", "width", "encoder_layers", "decoder_layers")
+    )
     data = Path(c.data.path).name or "pairs from Python"
     lines = [
         f"# {run.path.name}\n",

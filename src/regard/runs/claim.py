@@ -61,7 +61,9 @@ class Claim:
         claim = cls(folder, lock, new_parent=new_parent)
         try:
             if folder.exists():
-                raise Taken(f"{folder} exists: --resume goes on with it, --out names another folder")
+                raise Taken(
+                    f"{folder} exists: --resume goes on with it, --out names another folder"
+                )
             with storage.disk_faults_told(folder):
                 if claim.aside.exists():
                     shutil.rmtree(claim.aside)
@@ -96,7 +98,12 @@ class Claim:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.give_back()
 
 

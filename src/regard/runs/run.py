@@ -34,8 +34,21 @@ Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `scor
 class Run:
     """Open with `Run.open(path)`; made by training."""
 
-    def __init__(self, path: Path, config: Config, source: Tokenizer, target: Tokenizer, manifest: dict[str, Any]) -> None:
-        self.path, self.config, self.source, self.target, self.manifest = path, config, source, target, manifest
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        source: Tokenizer,
+        target: Tokenizer,
+        manifest: dict[str, Any],
+    ) -> None:
+        self.path, self.config, self.source, self.target, self.manifest = (
+            path,
+            config,
+            source,
+            target,
+            manifest,
+        )
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -59,13 +72,22 @@ class Run:
         return f"<p><b>{escape(str(self.path))}</b>: {escape(facts)}</p>{picture}"
 
     @classmethod
-    def create(cls, claim: Claim, config: Config, source: Tokenizer, target: Tokenizer, facts: dict[str, Any]) -> Self:
+    def create(
+        cls,
+        claim: Claim,
+        config: Config,
+        source: Tokenizer,
+        target: Tokenizer,
+        facts: dict[str, Any],
+    ) -> Self:
         """Turn the claim's folder aside (which may hold the encoded data) into the run, in one rename."""
         aside, path = claim.aside, claim.folder
         tokenizers.save(aside / "tokenizer.json", source, target)
         content = settings.to_toml(settings.to_settings(config)).encode()
         files = {"config.toml": content, "tokenizer.json": (aside / "tokenizer.json").read_bytes()}
-        storage.write_files(aside, files, {"regard": regard.__version__, "torch": str(torch.__version__), **facts})
+        storage.write_files(
+            aside, files, {"regard": regard.__version__, "torch": str(torch.__version__), **facts}
+        )
         (aside / "checkpoints").mkdir()
         for made in [*aside.rglob("*"), aside]:
             storage.sync(made)
@@ -84,13 +106,17 @@ class Run:
         if missing := {"config.toml", "tokenizer.json"} - set(storage.read_directory(path)):
             raise Corrupt(f"{path}: not a run: {', '.join(sorted(missing))} is missing")
         source, target = tokenizers.load(path / "tokenizer.json")
-        return cls(path, settings.load(path / "config.toml"), source, target, storage.read_manifest(path))
+        return cls(
+            path, settings.load(path / "config.toml"), source, target, storage.read_manifest(path)
+        )
 
     def change(self, config: Config) -> None:
         """Give the run another config. The manifest first allows both, so that no crash leaves a file it does not know."""
         content = settings.to_toml(settings.to_settings(config)).encode()
         for allowed in (True, False):
-            storage.write_manifest(self.path, self.manifest, "config.toml", content, also_old=allowed)
+            storage.write_manifest(
+                self.path, self.manifest, "config.toml", content, also_old=allowed
+            )
             storage.write_text(self.path / "config.toml", content.decode())
         self.config = config
 
@@ -98,7 +124,11 @@ class Run:
 
     def checkpoints(self) -> list[str]:
         """Names of the checkpoints, oldest first."""
-        return sorted(p.name for p in (self.path / "checkpoints").glob("step-*") if p.name[5:].isdigit() and p.is_dir())
+        return sorted(
+            p.name
+            for p in (self.path / "checkpoints").glob("step-*")
+            if p.name[5:].isdigit() and p.is_dir()
+        )
 
     @property
     def best(self) -> str:
@@ -106,13 +136,17 @@ class Run:
         try:
             return (self.path / "best").read_text().strip()
         except FileNotFoundError:
-            raise UserError(f"{self.path}: no checkpoint yet; train it first (regard train … --resume)") from None
+            raise UserError(
+                f"{self.path}: no checkpoint yet; train it first (regard train … --resume)"
+            ) from None
 
     def checkpoint(self, name: str) -> dict[str, bytes]:
         """The files of a checkpoint, proved against its manifest."""
         path = self.path / "checkpoints" / name
         if Path(name).name != name or not path.is_dir():
-            raise UserError(f"{self.path}: no checkpoint {name!r} (there are: {', '.join(self.checkpoints()) or 'none'})")
+            raise UserError(
+                f"{self.path}: no checkpoint {name!r} (there are: {', '.join(self.checkpoints()) or 'none'})"
+            )
         return storage.read_directory(path)
 
     def best_checkpoint(self) -> dict[str, bytes]:
@@ -177,7 +211,9 @@ class Run:
     def records(self) -> list[dict[str, Any]]:
         """Every whole record of the log; what a crash or a full disk cut short is left out."""
         path, found = self.path / "log.jsonl", []
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else ():
+        for line in (
+            path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else ()
+        ):
             with suppress(ValueError):
                 found.append(json.loads(line))
         return [record for record in found if isinstance(record, dict) and "kind" in record]

@@ -24,7 +24,9 @@ class Corrupt(Failed):
     """A file is not what its manifest says it is."""
 
 
-def write_directory(path: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None) -> None:
+def write_directory(
+    path: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None
+) -> None:
     """Make directory `path` with these files and their manifest; nobody ever sees it half written."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
@@ -40,7 +42,9 @@ def write_directory(path: Path, files: Mapping[str, bytes], facts: Mapping[str, 
         raise
 
 
-def write_files(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None) -> None:
+def write_files(
+    folder: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None
+) -> None:
     """Write files and, last, their manifest into an existing folder."""
     for name, content in files.items():
         _write(folder / name, content)
@@ -49,7 +53,9 @@ def write_files(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, An
     sync(folder)
 
 
-def write_manifest(folder: Path, manifest: dict[str, Any], name: str, content: bytes, *, also_old: bool) -> None:
+def write_manifest(
+    folder: Path, manifest: dict[str, Any], name: str, content: bytes, *, also_old: bool
+) -> None:
     """Let the file `name` become `content`; also_old: what it was so far is still right."""
     manifest["files"][name] = [_sum(content), *(manifest["files"][name] if also_old else [])]
     write_text(folder / MANIFEST, _signed(manifest).decode())
@@ -78,7 +84,9 @@ def read_directory(path: Path) -> dict[str, bytes]:
         except OSError as error:
             raise Corrupt(f"{path / name}: {error.strerror}") from error
         if _sum(content) not in sums:
-            raise Corrupt(f"{path / name}: its sha256 is not the one in {MANIFEST}; the file was changed or damaged")
+            raise Corrupt(
+                f"{path / name}: its sha256 is not the one in {MANIFEST}; the file was changed or damaged"
+            )
         files[name] = content
     return files
 
@@ -87,7 +95,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest itself; its format must be one this version knows."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
-        version, files, whole = manifest["format"], manifest["files"], json.loads(_signed(manifest)) == manifest
+        version, files, whole = (
+            manifest["format"],
+            manifest["files"],
+            json.loads(_signed(manifest)) == manifest,
+        )
     except FileNotFoundError:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
     except OSError as error:
@@ -95,7 +107,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
-        raise Corrupt(f"{path / MANIFEST}: format {version} is not known here (this version reads format {FORMAT})")
+        raise Corrupt(
+            f"{path / MANIFEST}: format {version} is not known here (this version reads format {FORMAT})"
+        )
     if not whole or any("/" in name or name in ("", ".", "..") for name in files):
         raise Corrupt(f"{path / MANIFEST}: damaged")
     return manifest
@@ -147,7 +161,9 @@ def lock(path: Path) -> BaseFileLock | None:
     The system frees the lock when the process ends, however it ends. The file itself means nothing.
     Only whoever holds the lock may delete the file.
     """
-    if issubclass(FileLock, SoftFileLock):  # a system without flock: here the file does mean something
+    if issubclass(
+        FileLock, SoftFileLock
+    ):  # a system without flock: here the file does mean something
         return _try_lock(path)
 
     while True:

@@ -48,7 +48,9 @@ class Undrawn(TorchFunctionMode):
         Tensor.normal_,
     )
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if function in self.DRAWS:
             tensor = args[0] if args else kwargs["tensor"]
@@ -61,11 +63,15 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> 
     """Copy weights in; names and shapes must be exactly the model's, and every number finite."""
     own = dict(model.named_parameters())
     if wrong := sorted(set(own) ^ set(weights)):
-        raise Corrupt(f"{where}: the weights do not fit the config: {wrong[0]} is on one side only ({len(wrong)} such)")
+        raise Corrupt(
+            f"{where}: the weights do not fit the config: {wrong[0]} is on one side only ({len(wrong)} such)"
+        )
     with torch.no_grad():
         for name, parameter in own.items():
             if parameter.shape != weights[name].shape:
-                raise Corrupt(f"{where}: {name} is {tuple(weights[name].shape)}, the config says {tuple(parameter.shape)}")
+                raise Corrupt(
+                    f"{where}: {name} is {tuple(weights[name].shape)}, the config says {tuple(parameter.shape)}"
+                )
             if not weights[name].isfinite().all():
                 raise Corrupt(f"{where}: {name} holds numbers that are not finite")
             parameter.copy_(spread(weights[name], parameter))

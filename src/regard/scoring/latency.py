@@ -8,7 +8,11 @@ def delays(source: Sequence[int], target: Sequence[int], wait: float) -> list[in
 
     source, target: the number of words after each token. The source's last token is <eos>.
     """
-    last = {words: source[int(min(wait + t, len(source))) - 1] for t, words in enumerate(target) if words}
+    last = {
+        words: source[int(min(wait + t, len(source))) - 1]
+        for t, words in enumerate(target)
+        if words
+    }
     return list(last.values())
 
 

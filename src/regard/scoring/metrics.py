@@ -56,16 +56,22 @@ def check(hypotheses: Texts, references: References, sources: Texts | None = Non
     """Refuse what cannot be scored, in words, before a library refuses it in a traceback."""
     counts = [len(side) for side in (hypotheses, references, sources) if side is not None]
     if 0 in counts or len(set(counts)) > 1:
-        raise UserError(f"outputs, references and sources must pair up, and not be empty; their numbers are {counts}")
+        raise UserError(
+            f"outputs, references and sources must pair up, and not be empty; their numbers are {counts}"
+        )
     for i, answers in enumerate(references):
         if isinstance(answers, str) or not answers:
-            raise UserError(f"output {i + 1} needs a list of reference texts, at least one, not {answers!r:.40}")
+            raise UserError(
+                f"output {i + 1} needs a list of reference texts, at least one, not {answers!r:.40}"
+            )
 
 
 def exact_match(hypotheses: Texts, references: References) -> float:
     """Share of outputs, 0 to 1, that equal one of their references."""
     check(hypotheses, references)
-    return sum(hypothesis in answers for hypothesis, answers in zip(hypotheses, references)) / len(hypotheses)
+    return sum(hypothesis in answers for hypothesis, answers in zip(hypotheses, references)) / len(
+        hypotheses
+    )
 
 
 def wer(hypotheses: Texts, references: References) -> float:
@@ -76,10 +82,19 @@ def wer(hypotheses: Texts, references: References) -> float:
 def per(hypotheses: Texts, references: References) -> float:
     """Phoneme error rate: edits, in space-separated tokens, to the nearest reference, per token of that reference."""
     check(hypotheses, references)
-    texts = [(text.split(), [answer.split() for answer in answers]) for text, answers in zip(hypotheses, references)]
+    texts = [
+        (text.split(), [answer.split() for answer in answers])
+        for text, answers in zip(hypotheses, references)
+    ]
     # Among equally near references the longest, so that their order does not matter.
-    nearest = [min((edit_distance(text, answer), -len(answer)) for answer in answers) for text, answers in texts]
-    edits, length = sum(distance for distance, _ in nearest), -sum(negative for _, negative in nearest)
+    nearest = [
+        min((edit_distance(text, answer), -len(answer)) for answer in answers)
+        for text, answers in texts
+    ]
+    edits, length = (
+        sum(distance for distance, _ in nearest),
+        -sum(negative for _, negative in nearest),
+    )
     return edits / length if length else float(edits > 0)
 
 
@@ -101,6 +116,8 @@ def sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str], order: in
     """
     score = math.exp(min(0.0, 1 - len(reference) / len(hypothesis))) if hypothesis else 0.0
     for n in range(1, min(order, len(hypothesis)) + 1):
-        ours, theirs = (Counter(zip(*(side[i:] for i in range(n)))) for side in (hypothesis, reference))
+        ours, theirs = (
+            Counter(zip(*(side[i:] for i in range(n)))) for side in (hypothesis, reference)
+        )
         score *= ((ours & theirs).total() / ours.total()) ** (0.5**n)
     return score

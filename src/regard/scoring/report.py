@@ -11,9 +11,18 @@ from regard.scoring import metrics
 class Report:
     """The fields of `evaluate --json`, in its order, each with its name, format and meaning in a table."""
 
-    loss: Annotated[float, "loss", ".4f", "mean negative log-likelihood of a reference token, in nats; lower is better"]
-    perplexity: Annotated[float, "perplexity", ".4g", "how many tokens the model hesitates between; exp(loss)"]
-    token_accuracy: Annotated[float, "token accuracy", ".2%", "next token right, given the reference so far"]
+    loss: Annotated[
+        float,
+        "loss",
+        ".4f",
+        "mean negative log-likelihood of a reference token, in nats; lower is better",
+    ]
+    perplexity: Annotated[
+        float, "perplexity", ".4g", "how many tokens the model hesitates between; exp(loss)"
+    ]
+    token_accuracy: Annotated[
+        float, "token accuracy", ".2%", "next token right, given the reference so far"
+    ]
     exact_match: Annotated[float, "exact match", ".2%", "whole output equals a reference"]
     bleu: Annotated[float, "BLEU", ".2f", "overlap of one to four words in a row, 0 to 100"]
     bleu_signature: Annotated[str, "signature", "", "how sacreBLEU counted it"]
@@ -27,12 +36,21 @@ class Report:
 
     def as_dict(self) -> dict[str, float | int | str | None]:
         """Ready for JSON: numbers that it cannot write (NaN, infinity) become None."""
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+        return {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v
+            for k, v in asdict(self).items()
+        }
 
     def rows(self) -> list[tuple[str, str, str]]:
         """For a table: name, value, and what it means in one line."""
-        said = {name: hint.__metadata__ for name, hint in get_type_hints(Report, include_extras=True).items()}
-        return [(name, format(getattr(self, field), form), meaning) for field, (name, form, meaning) in said.items()]
+        said = {
+            name: hint.__metadata__
+            for name, hint in get_type_hints(Report, include_extras=True).items()
+        }
+        return [
+            (name, format(getattr(self, field), form), meaning)
+            for field, (name, form, meaning) in said.items()
+        ]
 
 
 def report(
@@ -55,7 +73,24 @@ def report(
     bleu = metrics.bleu(hypotheses, references, tokenize)
     chrf, ter = metrics.chrf(hypotheses, references), metrics.ter(hypotheses, references)
     scores = {"bleu": bleu.score, "chrf": chrf.score, "ter": ter.score}
-    rates = {rate.__name__: rate(hypotheses, references) for rate in (metrics.exact_match, metrics.wer, metrics.per)}
-    read = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "token_accuracy": correct / max(tokens, 1)}
-    written = {"seconds": seconds, "tokens_per_second": generated_tokens / seconds if seconds > 0 else 0.0}
-    return Report(**scores, **rates, **read, **written, bleu_signature=bleu.signature, examples=len(hypotheses))
+    rates = {
+        rate.__name__: rate(hypotheses, references)
+        for rate in (metrics.exact_match, metrics.wer, metrics.per)
+    }
+    read = {
+        "loss": loss,
+        "perplexity": math.exp(min(loss, 700.0)),
+        "token_accuracy": correct / max(tokens, 1),
+    }
+    written = {
+        "seconds": seconds,
+        "tokens_per_second": generated_tokens / seconds if seconds > 0 else 0.0,
+    }
+    return Report(
+        **scores,
+        **rates,
+        **read,
+        **written,
+        bleu_signature=bleu.signature,
+        examples=len(hypotheses),
+    )

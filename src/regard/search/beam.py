@@ -26,36 +26,61 @@ class Beam:
     apart = False
 
     def __post_init__(self) -> None:
-        self.copies, self.most = self.width, int(self.width * self.patience + 0.5)  # half goes up, as in C++
+        self.copies, self.most = (
+            self.width,
+            int(self.width * self.patience + 0.5),
+        )  # half goes up, as in C++
         if self.width < 1 or not 1 <= self.n_best <= self.most:
             got = f"n_best={self.n_best}, width={self.width}, patience={self.patience}"
             raise UserError(f"1 <= n_best <= width * patience, please; got {got}")
 
     def enough(self, job: Job) -> bool:
-        return len(job.ended) >= self.most if self.length_penalty else job.led and len(job.ended) >= self.n_best
+        return (
+            len(job.ended) >= self.most
+            if self.length_penalty
+            else job.led and len(job.ended) >= self.n_best
+        )
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         """The best 2 * width continuations of each sentence: enough to go on if half of them end.
 
         Equal sums go to the better parent, then to the likelier token, then to the lower id.
         """
-        logprobs, ids = (table.view(*live.scores.shape, -1) for table in ranked(logits, 2 * self.width))
+        logprobs, ids = (
+            table.view(*live.scores.shape, -1) for table in ranked(logits, 2 * self.width)
+        )
         sums = live.scores.unsqueeze(-1) + logprobs
-        ranks = (sums - self.diversity * torch.arange(sums.shape[-1], device=sums.device)).flatten(1)
+        ranks = (sums - self.diversity * torch.arange(sums.shape[-1], device=sums.device)).flatten(
+            1
+        )
         order = ranks.argsort(stable=True, dim=-1, descending=True)[:, : 2 * self.width]
         scores, parents = sums.flatten(1).gather(1, order), order // ids.shape[-1]
-        old = live.take(torch.arange(len(order), device=order.device), parents)._replace(parents=parents)
-        return old.extend(ids.flatten(1).gather(1, order), logprobs.flatten(1).gather(1, order), scores)
+        old = live.take(torch.arange(len(order), device=order.device), parents)._replace(
+            parents=parents
+        )
+        return old.extend(
+            ids.flatten(1).gather(1, order), logprobs.flatten(1).gather(1, order), scores
+        )
 
 
 def beam(
-    step: Step[S], state: S, *, width: int, n_best: int = 1, length_penalty: float = 1.0, patience: float = 1.0, **rules: Any
+    step: Step[S],
+    state: S,
+    *,
+    width: int,
+    n_best: int = 1,
+    length_penalty: float = 1.0,
+    patience: float = 1.0,
+    **rules: Any,
 ) -> list[list[Hypothesis]]:
     """The best `n_best` hypotheses of each sentence, best first: fewer where fewer exist, never none.
 
     `rules` as in `greedy`, to which width 1 is equal.
     """
-    return [found[:n_best] for found in together(step, state, Beam(width, n_best, length_penalty, patience), **rules)]
+    return [
+        found[:n_best]
+        for found in together(step, state, Beam(width, n_best, length_penalty, patience), **rules)
+    ]
 
 
 def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:

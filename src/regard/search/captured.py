@@ -42,12 +42,16 @@ class Board:
     all_done: Tensor  # ()
 
     @classmethod
-    def make(cls, sentences: int, length: int, search: Beam, steps: int, device: torch.device) -> "Board":
+    def make(
+        cls, sentences: int, length: int, search: Beam, steps: int, device: torch.device
+    ) -> "Board":
         def full(*shape: int, value: float = 0, kind: torch.dtype = torch.long) -> Tensor:
             return torch.full(shape, value, dtype=kind, device=device)
 
         b, k, t = sentences, search.width, steps + 1
-        m = search.most + k - 1 if search.length_penalty else k * steps  # without penalty many may end before one that led
+        m = (
+            search.most + k - 1 if search.length_penalty else k * steps
+        )  # without penalty many may end before one that led
         return cls(
             full(b, length, value=PAD), full(b, value=1), full(b, value=1), full(b, k, t), full(b, k, t, kind=torch.float),
             full(b, k, kind=torch.float), full(b, m + 1, t), full(b, m + 1, t, kind=torch.float),
@@ -58,7 +62,14 @@ class Board:
         self.tokens.zero_()[..., 0] = BOS
         self.scores.fill_(-torch.inf)[:, 0] = 0
         self.ended_scores.fill_(-torch.inf)
-        for part in (self.logprobs, self.ended, self.ended_logprobs, self.count, self.led, self.done):
+        for part in (
+            self.logprobs,
+            self.ended,
+            self.ended_logprobs,
+            self.count,
+            self.led,
+            self.done,
+        ):
             part.zero_()
 
 
@@ -69,11 +80,18 @@ class Captured:
     """
 
     def __init__(
-        self, begin: Begin, step: Callable[[Tensor, Any], tuple[Tensor, Any]], search: Beam, suppress: Tensor, minimum: int
+        self,
+        begin: Begin,
+        step: Callable[[Tensor, Any], tuple[Tensor, Any]],
+        search: Beam,
+        suppress: Tensor,
+        minimum: int,
     ) -> None:
         self.begin, self.step, self.search, self.minimum = begin, step, search, minimum
         self.device, self.suppress = suppress.device, suppress.nonzero().squeeze(1)
-        self.made: dict[tuple[int, ...], tuple[Board, Callable[[], object], Callable[[], object]]] = {}
+        self.made: dict[
+            tuple[int, ...], tuple[Board, Callable[[], object], Callable[[], object]]
+        ] = {}
 
     def decode(self, jobs: Iterable[Job], room: int = 0) -> Iterator[Job]:
         """Search all jobs, those that stand together side by side; room as in `engine.decode`. Best sorted by length."""
@@ -124,7 +142,9 @@ class Captured:
         for job, *found, count in zip(jobs, token_lists, logprob_lists, counts):
             for produced, likely in list(zip(*found))[:count]:
                 end = produced.index(EOS) + 1 if EOS in produced else job.limit + 1
-                job.found.append(Hypothesis.build(produced[1:end], likely[1:end], self.search.length_penalty))
+                job.found.append(
+                    Hypothesis.build(produced[1:end], likely[1:end], self.search.length_penalty)
+                )
         return jobs
 
     def _ready(self, *shape: int) -> tuple[Board, Callable[[], object], Callable[[], object]]:
@@ -156,7 +176,9 @@ class Captured:
         logits, new = self.step(last, state)
         logits.index_fill_(1, self.suppress, -torch.inf)
         if self.minimum:
-            logits[:, EOS].masked_fill_((state.at < self.minimum).repeat_interleave(width), -torch.inf)
+            logits[:, EOS].masked_fill_(
+                (state.at < self.minimum).repeat_interleave(width), -torch.inf
+            )
         likely, ids = _top(logits, 1 if width == 1 else 2 * width)
         if width == 1:
             self._walk(board, likely, ids, new.at)
@@ -176,7 +198,9 @@ class Captured:
         """The best 2 · K candidates; those that end are written down, the best of the others go on. Their parents (B, K)."""
         (sentences, width), candidates = board.scores.shape, likely.shape[1]
         likely, ids = likely.view(sentences, -1), ids.view(sentences, -1)
-        sums = (board.scores.repeat_interleave(candidates, 1) + likely).sort(stable=True, dim=-1, descending=True)
+        sums = (board.scores.repeat_interleave(candidates, 1) + likely).sort(
+            stable=True, dim=-1, descending=True
+        )
         scores, order = sums.values[:, :candidates], sums.indices[:, :candidates]
         parents, tokens, likely = order // candidates, ids.gather(1, order), likely.gather(1, order)
         place = (at + 1).expand(-1, candidates, -1)
@@ -191,18 +215,34 @@ class Captured:
         board.scores.copy_(best.values[:, :width].masked_fill(board.done[:, None], -torch.inf))
         return parents.gather(1, chosen)
 
-    def _note(self, board: Board, tokens: Tensor, logprobs: Tensor, scores: Tensor, ended: Tensor, at: Tensor) -> Tensor:
+    def _note(
+        self,
+        board: Board,
+        tokens: Tensor,
+        logprobs: Tensor,
+        scores: Tensor,
+        ended: Tensor,
+        at: Tensor,
+    ) -> Tensor:
         """Write down what has ended among the best, and who is done; the scores of those that go on."""
         search = self.search
         over = (ended & (scores > -torch.inf))[:, : search.width]
-        place = torch.where(over, board.count[:, None] + over.cumsum(1) - 1, board.ended.shape[1] - 1)
-        board.ended_scores.scatter_(1, place, scores[:, : search.width] / (at[:, 0] + 1).float() ** search.length_penalty)
+        place = torch.where(
+            over, board.count[:, None] + over.cumsum(1) - 1, board.ended.shape[1] - 1
+        )
+        board.ended_scores.scatter_(
+            1, place, scores[:, : search.width] / (at[:, 0] + 1).float() ** search.length_penalty
+        )
         place = place[..., None].expand(-1, -1, tokens.shape[2])
         board.ended.scatter_(1, place, tokens[:, : search.width])
         board.ended_logprobs.scatter_(1, place, logprobs[:, : search.width])
         board.count += over.sum(1)
         board.led |= over[:, 0]
-        enough = board.count >= search.most if search.length_penalty else board.led & (board.count >= search.n_best)
+        enough = (
+            board.count >= search.most
+            if search.length_penalty
+            else board.led & (board.count >= search.n_best)
+        )
         scores = scores.masked_fill(ended, -torch.inf)
         board.done.copy_(enough | ~(scores > -torch.inf).any(1))
         return scores
@@ -232,7 +272,9 @@ def _scan(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         from regard.nn import gpu
 
         return gpu.scan(logits, PART)
-    filled = torch.nn.functional.pad(logits.float(), (0, -logits.shape[1] % PART), value=-torch.inf).unflatten(1, (-1, PART))
+    filled = torch.nn.functional.pad(
+        logits.float(), (0, -logits.shape[1] % PART), value=-torch.inf
+    ).unflatten(1, (-1, PART))
     highest, inside = filled.max(-1)
     return (
         highest,

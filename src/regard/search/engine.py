@@ -36,7 +36,9 @@ class Paths(NamedTuple):
 
     def extend(self, ids: Tensor, logprobs: Tensor, scores: Tensor) -> "Paths":
         """Each with one token more; all (B, C)."""
-        tokens, logprobs = (torch.cat((old, new.unsqueeze(-1)), -1) for old, new in zip(self, (ids, logprobs)))
+        tokens, logprobs = (
+            torch.cat((old, new.unsqueeze(-1)), -1) for old, new in zip(self, (ids, logprobs))
+        )
         return Paths(tokens, logprobs, scores, self.parents)
 
     def join(self, other: "Paths") -> "Paths":
@@ -66,7 +68,12 @@ class Search(Protocol):
 
 @torch.no_grad()
 def decode(
-    step: Step[S], begin: Callable[[Sequence[Job]], S], jobs: Iterable[Job], search: Search, rules: Rules, room: int = 0
+    step: Step[S],
+    begin: Callable[[Sequence[Job]], S],
+    jobs: Iterable[Job],
+    search: Search,
+    rules: Rules,
+    room: int = 0,
 ) -> Iterator[Job]:
     """Search all jobs, and give each as soon as it is done. room: source tokens that stand side by side, with padding; 0: all.
 
@@ -87,26 +94,47 @@ def decode(
                 fresh.append(coming)
                 coming = next(waiting, None)
             if fresh:
-                started = Paths.begin(len(fresh), search.copies, search.copies if search.apart else 1, device)
+                started = Paths.begin(
+                    len(fresh), search.copies, search.copies if search.apart else 1, device
+                )
                 begun = begin(fresh)
-                begun = begun.select(None, torch.zeros_like(started.parents)) if search.copies > 1 else begun
-                state, paths = (begun, started) if state is None else (state.join(begun), paths.join(started))
+                begun = (
+                    begun.select(None, torch.zeros_like(started.parents))
+                    if search.copies > 1
+                    else begun
+                )
+                state, paths = (
+                    (begun, started) if state is None else (state.join(begun), paths.join(started))
+                )
             live = [*live, *fresh]
             most = len(live)
         assert state is not None
         logits, state = step(paths.tokens[..., -1].flatten(), state)
-        found = search.grow(paths, rules(logits, paths.tokens.flatten(0, 1), live, search.copies), live)
+        found = search.grow(
+            paths, rules(logits, paths.tokens.flatten(0, 1), live, search.copies), live
+        )
         for job in live:
             job.age += 1
         keep, found = _settle(search, paths, found, live)
         done = sorted(set(range(len(live))).difference(keep)) if len(keep) < len(live) else []
         if done or not search.apart:
-            rows, slots = torch.tensor(keep, device=device, dtype=torch.long), torch.arange(search.copies, device=device)
-            best = found.scores.isneginf().byte().argsort(dim=1, stable=True)  # they come best first
-            found = found.take(rows, slots.expand(len(keep), -1) if search.apart else best[rows, : search.copies])
+            rows, slots = (
+                torch.tensor(keep, device=device, dtype=torch.long),
+                torch.arange(search.copies, device=device),
+            )
+            best = (
+                found.scores.isneginf().byte().argsort(dim=1, stable=True)
+            )  # they come best first
+            found = found.take(
+                rows, slots.expand(len(keep), -1) if search.apart else best[rows, : search.copies]
+            )
             state = state.select(rows if done else None, found.parents) if keep else None
-            width = max((live[row].age for row in keep), default=0) + 1  # the past of those who have left goes with them
-            found = found._replace(tokens=found.tokens[..., -width:], logprobs=found.logprobs[..., -width:])
+            width = (
+                max((live[row].age for row in keep), default=0) + 1
+            )  # the past of those who have left goes with them
+            found = found._replace(
+                tokens=found.tokens[..., -width:], logprobs=found.logprobs[..., -width:]
+            )
         paths = found
         for job in [live[row] for row in done]:
             job.ended.sort(key=lambda one: one[0] if search.apart else -one[1].score)
@@ -115,18 +143,25 @@ def decode(
         live = [live[row] for row in keep]
 
 
-def _settle(search: Search, before: Paths, found: Paths, live: Sequence[Job]) -> tuple[list[int], Paths]:
+def _settle(
+    search: Search, before: Paths, found: Paths, live: Sequence[Job]
+) -> tuple[list[int], Paths]:
     """Note what has ended; the rows of the sentences that go on, and the candidates without those that ended."""
     last = torch.tensor([job.age == job.limit for job in live], device=found.scores.device)
     ended, real = (found.tokens[..., -1] == EOS) | last[:, None], ~found.scores.isneginf()
     stuck = ~before.scores.isneginf() & ~(real if search.apart else real.any(-1, keepdim=True))
     for paths, chosen, late in ((found, (ended & real)[:, : search.copies], 0), (before, stuck, 1)):
         rows, slots = chosen.nonzero(as_tuple=True)
-        parts = (part.tolist() for part in (rows, slots, paths.tokens[rows, slots], paths.logprobs[rows, slots]))
+        parts = (
+            part.tolist()
+            for part in (rows, slots, paths.tokens[rows, slots], paths.logprobs[rows, slots])
+        )
         for row, slot, tokens, logprobs in zip(*parts):
             job = live[row]
             start = len(tokens) - (job.age - late)
-            job.ended.append((slot, Hypothesis.build(tokens[start:], logprobs[start:], search.length_penalty)))
+            job.ended.append(
+                (slot, Hypothesis.build(tokens[start:], logprobs[start:], search.length_penalty))
+            )
             job.led |= slot == 0
     goes_on = (real & ~ended).any(-1).tolist()
     keep = [row for row, job in enumerate(live) if goes_on[row] and not search.enough(job)]
@@ -149,8 +184,13 @@ def together(
     prefix = demands.prefix or [[]] * batch
     if not batch == len(limits) == len(prefix) or min(limits, default=1) < 1:
         got = f"{len(prefix)} prefixes, limits {limits}"
-        raise UserError(f"a batch of {batch} sentences needs a prefix and a limit of at least 1 for each; got {got}")
-    jobs = [Job(limit=most, prefix=begins, seed=seed) for most, begins, seed in zip(limits, prefix, seeds or [0] * batch)]
+        raise UserError(
+            f"a batch of {batch} sentences needs a prefix and a limit of at least 1 for each; got {got}"
+        )
+    jobs = [
+        Job(limit=most, prefix=begins, seed=seed)
+        for most, begins, seed in zip(limits, prefix, seeds or [0] * batch)
+    ]
     for _ in decode(step, lambda _: state, jobs, search, Rules(demands, **rules)):
         pass
     return [job.found for job in jobs]

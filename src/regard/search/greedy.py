@@ -28,7 +28,9 @@ class Greedy:
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         ids, total = self.pick(logits, jobs).unsqueeze(-1), logits.logsumexp(-1, keepdim=True)
-        logprobs = logits.gather(-1, ids) - total + (total - total)  # NaN, not -inf, where a logit is infinite
+        logprobs = (
+            logits.gather(-1, ids) - total + (total - total)
+        )  # NaN, not -inf, where a logit is infinite
         logprobs = logprobs.masked_fill(total.isneginf(), -torch.inf).view_as(live.scores)
         return live.extend(ids.view_as(live.parents), logprobs, live.scores + logprobs)
 
@@ -36,7 +38,9 @@ class Greedy:
         return False
 
 
-def greedy(step: Step[S], state: S, *, length_penalty: float = 1.0, **rules: Any) -> list[Hypothesis]:
+def greedy(
+    step: Step[S], state: S, *, length_penalty: float = 1.0, **rules: Any
+) -> list[Hypothesis]:
     """The likeliest token at every step, a tie to the lower id; one hypothesis for each sentence.
 
     `rules` are the keywords of `together` and `Rules`: batch, limit, minimum, …

@@ -27,7 +27,9 @@ class Selectable(Protocol):
 
 
 S = TypeVar("S", bound=Selectable)
-Step = Callable[[Tensor, S], tuple[Tensor, S]]  # (last token of each row (R,), state) -> (logits of the next (R, V), new state)
+Step = Callable[
+    [Tensor, S], tuple[Tensor, S]
+]  # (last token of each row (R,), state) -> (logits of the next (R, V), new state)
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,12 @@ class Hypothesis:
     def build(cls, produced: list[int], logprobs: list[float], length_penalty: float = 1.0) -> Self:
         """From what followed <bos>. The score is sum / length**penalty; the length counts <eos>, as CTranslate2's."""
         finished, total = produced[-1:] == [EOS], math.fsum(logprobs)
-        if not math.isfinite(total):  # every search takes NaN for the best there is, so it always arrives here
-            raise UserError("the model's logits are NaN or infinite: its weights are broken, or fp16 overflowed")
+        if not math.isfinite(
+            total
+        ):  # every search takes NaN for the best there is, so it always arrives here
+            raise UserError(
+                "the model's logits are NaN or infinite: its weights are broken, or fp16 overflowed"
+            )
         score = total / max(len(produced), 1) ** length_penalty
         return cls(produced[:-1] if finished else produced, score, logprobs, finished)
 
@@ -69,7 +75,9 @@ class Job:
     age: int = 0  # steps taken
     led: bool = False  # its best candidate has ended, at some step
     ended: list[tuple[int, Hypothesis]] = field(default_factory=list)  # with their slots
-    found: list[Hypothesis] = field(default_factory=list)  # when it is done: best first, or in the order drawn
+    found: list[Hypothesis] = field(
+        default_factory=list
+    )  # when it is done: best first, or in the order drawn
 
     def restart(self) -> None:
         """Forget how far it is and what was found."""

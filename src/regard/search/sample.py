@@ -34,8 +34,14 @@ class Sample(Greedy):
             raise UserError(f"sampling needs {wish}; got {got}")
 
     def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
-        seeds, ages = (torch.tensor(values, device=logits.device) for values in zip(*((job.seed, job.age) for job in jobs)))
-        return draw(narrow(logits / self.temperature, self.top_k, self.top_p), dice(seeds, ages, self.copies).flatten())
+        seeds, ages = (
+            torch.tensor(values, device=logits.device)
+            for values in zip(*((job.seed, job.age) for job in jobs))
+        )
+        return draw(
+            narrow(logits / self.temperature, self.top_k, self.top_p),
+            dice(seeds, ages, self.copies).flatten(),
+        )
 
 
 def sample(
@@ -58,7 +64,11 @@ def dice(seeds: Tensor, ages: Tensor, copies: int) -> Tensor:
     """Numbers from 0 to 1 (B, K), a function of seed, step and copy alone (SplitMix64)."""
     number = (torch.arange(copies, device=ages.device) << 32) + ages[:, None] + 1
     x = seeds[:, None] + number * (0x9E3779B97F4A7C15 - 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1)):
+    for shift, factor in (
+        (30, 0xBF58476D1CE4E5B9 - 2**64),
+        (27, 0x94D049BB133111EB - 2**64),
+        (31, 1),
+    ):
         x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
     return ((x >> 11) & ((1 << 53) - 1)).double() / 2**53
 

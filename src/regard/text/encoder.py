@@ -13,7 +13,9 @@ from regard.text.vocabulary import FIRST, UNK, normalise
 
 Ids = npt.NDArray[np.int32]
 Lengths = npt.NDArray[np.int64]
-Encoder = Callable[[Sequence[str]], tuple[Ids, Lengths]]  # texts -> their ids in one array, and how many each text has
+Encoder = Callable[
+    [Sequence[str]], tuple[Ids, Lengths]
+]  # texts -> their ids in one array, and how many each text has
 
 _REMEMBERED = 1 << 18  # words whose ids are kept, some 200 bytes each
 _BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
@@ -55,7 +57,9 @@ class CharacterTable:
     def __init__(self, tokenizer: Listed) -> None:
         tokens = tokenizer.to_json()["tokens"]
         points = {ord(token): FIRST + i for i, token in enumerate(tokens) if len(token) == 1}
-        self._table = np.full(max(points, default=0) + 2, UNK, np.int32)  # the last entry: every point beyond
+        self._table = np.full(
+            max(points, default=0) + 2, UNK, np.int32
+        )  # the last entry: every point beyond
         self._table[[*points]] = [*points.values()]
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
@@ -77,7 +81,9 @@ class WordByWord:
         self.tokenizer = tokenizer
         self._numbers = _Numbers()
         self._ids = array("i")  # of all remembered words, one after the other
-        self._ends = array("q", [0])  # where those of each word end, after the 0 where the first begins
+        self._ends = array(
+            "q", [0]
+        )  # where those of each word end, after the 0 where the first begins
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         words, counts = _words(texts)
@@ -88,7 +94,9 @@ class WordByWord:
         ends = np.frombuffer(self._ends, np.int64)
         starts = ends[numbers]
         sizes = ends[numbers + 1] - starts  # ids of each word of each text
-        shifts = starts - (np.cumsum(sizes) - sizes)  # from a place among the ids of these texts to one in self._ids
+        shifts = starts - (
+            np.cumsum(sizes) - sizes
+        )  # from a place among the ids of these texts to one in self._ids
         places = np.arange(int(sizes.sum())) + np.repeat(shifts, sizes)
         flat = np.frombuffer(self._ids, np.int32)[places] if len(places) else np.empty(0, np.int32)
         firsts = np.cumsum(counts) - counts
@@ -104,11 +112,15 @@ class WordByWord:
         """The number of each word. Arrow finds the different words of these texts, so that Python sees each but once."""
         encoded = words.dictionary_encode()
         different = encoded.dictionary.to_pylist()
-        places = encoded.indices.to_numpy(zero_copy_only=False)  # of each word among the different ones
+        places = encoded.indices.to_numpy(
+            zero_copy_only=False
+        )  # of each word among the different ones
         is_first = np.zeros(len(places), np.bool_)
         is_first[np.cumsum(counts) - counts] = True
 
-        table = np.zeros((2, len(different)), np.int64)  # a word's number behind a space, and where it opens a text
+        table = np.zeros(
+            (2, len(different)), np.int64
+        )  # a word's number behind a space, and where it opens a text
         used = np.zeros((2, len(different)), np.bool_)
         used[is_first.astype(np.int64), places] = True
         inner = np.flatnonzero(used[0])
@@ -170,4 +182,10 @@ def _words(texts: Sequence[str]) -> tuple[Any, Lengths]:
 
 def _single_spaces(text: str) -> bool:
     """Whether all white space is one space between two words. All other white space is not printable to Python."""
-    return text.isprintable() and "  " not in text and not text.startswith(" ") and not text.endswith(" ") and text != ""
+    return (
+        text.isprintable()
+        and "  " not in text
+        and not text.startswith(" ")
+        and not text.endswith(" ")
+        and text != ""
+    )

@@ -14,7 +14,9 @@ def pieces(text: str, ends: re.Pattern[str] = _ENDS) -> list[str]:
     return [text[start:end] for start, end in pairwise(bounds) if start < end]
 
 
-def cut(text: str, length: Callable[[str], int], room: int, most: int, packs: bool = True) -> list[tuple[str, str]]:
+def cut(
+    text: str, length: Callable[[str], int], room: int, most: int, packs: bool = True
+) -> list[tuple[str, str]]:
     """(part, white space behind it): sentences; if it packs, several together up to `room` tokens, but not across a newline.
 
     A sentence with more than `room` stays whole; one with more than `most`, which memory may not hold, is cut between words.

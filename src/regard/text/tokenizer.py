@@ -19,7 +19,10 @@ from regard.text.vocabulary import FIRST, PAD, SPECIALS, UNK, UNKNOWN, normalise
 FORMAT = 1
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
 _UNKNOWN = UNKNOWN.encode()
-_PATTERNS = {"characters": re.compile(".", re.DOTALL), "words": re.compile(r"\S+")}  # code points; runs without white space
+_PATTERNS = {
+    "characters": re.compile(".", re.DOTALL),
+    "words": re.compile(r"\S+"),
+}  # code points; runs without white space
 _CUTS = 1 << 18  # cut words that are remembered, some hundred bytes each
 
 
@@ -53,7 +56,10 @@ class Tokenizer:
     def pieces(self, text: str) -> list[Piece]:
         """The ids of encode, each with its share of the text."""
         ids = self.encode(text)
-        return [Piece(id, shown, *span) for id, shown, span in zip(ids, self.token_texts(ids), self.spans(ids))]
+        return [
+            Piece(id, shown, *span)
+            for id, shown, span in zip(ids, self.token_texts(ids), self.spans(ids))
+        ]
 
     def decode(self, ids: Iterable[int]) -> str:
         known = self._known
@@ -75,7 +81,9 @@ class Tokenizer:
             token = self._known[id] if 0 <= id < self.size else _UNKNOWN
             start = end + len(self.joint) if token and end else end
             end = start + len(decoder.decode(token))
-            begun = decoder.getstate()[0] if token else b""  # a character that the next token goes on with
+            begun = (
+                decoder.getstate()[0] if token else b""
+            )  # a character that the next token goes on with
             spans.append((start, end + len(begun.decode("utf-8", "replace"))))
         return spans
 
@@ -109,7 +117,9 @@ class Listed(Tokenizer):
             raise ValueError("a vocabulary holds each token once")
 
     def encode(self, text: str) -> list[int]:
-        return [self._ids.get(token, UNK) for token in _PATTERNS[self.kind].findall(normalise(text))]
+        return [
+            self._ids.get(token, UNK) for token in _PATTERNS[self.kind].findall(normalise(text))
+        ]
 
     def pieces(self, text: str) -> list[Piece]:
         found = _PATTERNS[self.kind].finditer(normalise(text))
@@ -135,16 +145,25 @@ class Subwords(Tokenizer):
     def __init__(self, kind: str, model: hf.Tokenizer) -> None:
         self._model = model
         alphabet, tokens = _byte_alphabet(), {id: token for token, id in model.get_vocab().items()}
-        super().__init__(kind, [bytes(alphabet[letter] for letter in tokens[id]) for id in range(len(tokens))])
+        super().__init__(
+            kind, [bytes(alphabet[letter] for letter in tokens[id]) for id in range(len(tokens))]
+        )
         self._ids = {token: FIRST + id for id, token in tokens.items()}
-        self._openers = {*range(FIRST), *(FIRST + i for i, token in enumerate(self._tokens) if token.startswith(b" "))}
+        self._openers = {
+            *range(FIRST),
+            *(FIRST + i for i, token in enumerate(self._tokens) if token.startswith(b" ")),
+        }
         self._cuts = lru_cache(_CUTS)(self._cut)
 
     def encode(self, text: str) -> list[int]:
-        return [FIRST + id for id in self._model.encode(normalise(text), add_special_tokens=False).ids]
+        return [
+            FIRST + id for id in self._model.encode(normalise(text), add_special_tokens=False).ids
+        ]
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        encoded = self._model.encode_batch_fast([normalise(text) for text in texts], add_special_tokens=False)
+        encoded = self._model.encode_batch_fast(
+            [normalise(text) for text in texts], add_special_tokens=False
+        )
         return [[FIRST + id for id in one.ids] for one in encoded]
 
     def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
@@ -164,14 +183,22 @@ class Subwords(Tokenizer):
 
     def _cut(self, word: tuple[int, ...], dropout: float, number: int) -> list[int]:
         """BPE over a word, each merge that could be the next left out by lot; a special in front stays."""
-        lot, merges, cut = random.Random(f"{word} {dropout} {number}").random, self._merges, [id for id in word if id < FIRST]
+        lot, merges, cut = (
+            random.Random(f"{word} {dropout} {number}").random,
+            self._merges,
+            [id for id in word if id < FIRST],
+        )
         try:
             text = b"".join(self._tokens[id - FIRST] for id in word if id >= FIRST).decode()
         except UnicodeDecodeError:  # a part of a character, as no text gives it
             return [*word]
         for letters, _ in self._model.pre_tokenizer.pre_tokenize_str(text):
             parts = [self._ids[letter] for letter in letters]
-            while found := [(merges[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in merges and lot() >= dropout]:
+            while found := [
+                (merges[pair], i)
+                for i, pair in enumerate(pairwise(parts))
+                if pair in merges and lot() >= dropout
+            ]:
                 (_, merged), i = min(found)
                 parts[i : i + 2] = [merged]
             cut += parts
@@ -194,7 +221,9 @@ def _byte_alphabet() -> dict[str, int]:
     """The letter that stands for each byte (GPT-2's): printable Latin-1 is itself, the rest counts up from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = sorted({*range(256)} - {*printable})
-    return {chr(value): value for value in printable} | {chr(256 + i): value for i, value in enumerate(others)}
+    return {chr(value): value for value in printable} | {
+        chr(256 + i): value for i, value in enumerate(others)
+    }
 
 
 def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
@@ -205,15 +234,27 @@ def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
         raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
     if kind in _PATTERNS:
         if size <= FIRST:
-            raise UserError(f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more")
-        counts = Counter(chain.from_iterable(_PATTERNS[kind].findall(normalise(text)) for text in texts))
-        return Listed(kind, sorted(counts, key=lambda token: (-counts[token], token))[: size - FIRST])
+            raise UserError(
+                f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more"
+            )
+        counts = Counter(
+            chain.from_iterable(_PATTERNS[kind].findall(normalise(text)) for text in texts)
+        )
+        return Listed(
+            kind, sorted(counts, key=lambda token: (-counts[token], token))[: size - FIRST]
+        )
     if size < FIRST + 256:
-        raise UserError(f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} reserved), not {size}")
+        raise UserError(
+            f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} reserved), not {size}"
+        )
     trainer = hf.trainers.BpeTrainer if kind == "bpe" else hf.trainers.UnigramTrainer
     model = hf.Tokenizer(hf.models.BPE() if kind == "bpe" else hf.models.Unigram())
     model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    settings: dict[str, Any] = {"vocab_size": size - FIRST, "initial_alphabet": sorted(_byte_alphabet()), "special_tokens": []}
+    settings: dict[str, Any] = {
+        "vocab_size": size - FIRST,
+        "initial_alphabet": sorted(_byte_alphabet()),
+        "special_tokens": [],
+    }
     model.train_from_iterator(map(normalise, texts), trainer(**settings, show_progress=False))
     return Subwords(kind, model if kind == "bpe" else _settled(model))
 
@@ -240,12 +281,20 @@ def from_json(d: dict[str, Any]) -> Tokenizer:
         raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
     if kind == "bytes":
         return Bytes()
-    return Listed(kind, d["tokens"]) if kind in _PATTERNS else Subwords(kind, hf.Tokenizer.from_str(json.dumps(d["model"])))
+    return (
+        Listed(kind, d["tokens"])
+        if kind in _PATTERNS
+        else Subwords(kind, hf.Tokenizer.from_str(json.dumps(d["model"])))
+    )
 
 
 def save(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
     """Both tokenizers in one JSON file; a shared one is stored once."""
-    content = {"format": FORMAT, "source": source.to_json(), "target": "source" if target is source else target.to_json()}
+    content = {
+        "format": FORMAT,
+        "source": source.to_json(),
+        "target": "source" if target is source else target.to_json(),
+    }
     Path(path).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
@@ -254,7 +303,9 @@ def load(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] > FORMAT:
-            raise UserError(f"{path}: written by a newer Regard (format {content['format']}); update Regard to read it")
+            raise UserError(
+                f"{path}: written by a newer Regard (format {content['format']}); update Regard to read it"
+            )
         source = from_json(content["source"])
         return source, source if content["target"] == "source" else from_json(content["target"])
     except OSError as error:
@@ -262,4 +313,6 @@ def load(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
     except UserError:
         raise
     except Exception as error:  # the tokenizers library raises bare Exception for a damaged model
-        raise UserError(f"{path}: not a tokenizer file, or damaged ({type(error).__name__}: {error})") from error
+        raise UserError(
+            f"{path}: not a tokenizer file, or damaged ({type(error).__name__}: {error})"
+        ) from error

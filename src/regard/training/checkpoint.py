@@ -29,7 +29,10 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
     if not all(bool(w.isfinite().all()) for w in weights.values()):
         raise Trouble
     if trainer.world.rank == 0:
-        files = {"model.safetensors": tensors_to_bytes(weights), "optimizer.safetensors": tensors_to_bytes(tensors)}
+        files = {
+            "model.safetensors": tensors_to_bytes(weights),
+            "optimizer.safetensors": tensors_to_bytes(tensors),
+        }
         if trainer.ema:  # the average is what is used, the weights are what training goes on from
             files["raw.safetensors"] = files["model.safetensors"]
             files["model.safetensors"] = tensors_to_bytes(averaged)
@@ -37,7 +40,9 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
         storage.write_directory(run.path / "checkpoints" / name, files)
         _point(run, trainer, name)
         # Those of later steps than this one were damaged, or training would have gone on from them.
-        regular = [other for other in _regular(run, trainer) if other <= name][-max(trainer.c.keep, trainer.c.average, 1) :]
+        regular = [other for other in _regular(run, trainer) if other <= name][
+            -max(trainer.c.keep, trainer.c.average, 1) :
+        ]
         for other in run.checkpoints():
             if other not in (*regular, name, trainer.progress.best_name):
                 shutil.rmtree(run.path / "checkpoints" / other)
@@ -53,7 +58,11 @@ def _point(run: Run, trainer: Trainer, name: str) -> None:
 def _regular(run: Run, trainer: Trainer) -> list[str]:
     """Checkpoints that an uninterrupted run would have too; those of an interruption do not count for averaging."""
     steps = {name: int(name.removeprefix("step-")) for name in run.checkpoints()}
-    return [name for name, step in steps.items() if step % trainer.c.save_every == 0 or step == trainer.steps]
+    return [
+        name
+        for name, step in steps.items()
+        if step % trainer.c.save_every == 0 or step == trainer.steps
+    ]
 
 
 def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> bool:
@@ -68,19 +77,32 @@ def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> 
             damaged.append(name)
     else:
         if names:
-            raise Failed(f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted")
+            raise Failed(
+                f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted"
+            )
         if trainer.world.rank == 0:
             run.rewind_log(0)
         return False
-    set_weights(trainer.model, tensors_from_bytes(files.get("raw.safetensors", files["model.safetensors"])), name)
+    set_weights(
+        trainer.model,
+        tensors_from_bytes(files.get("raw.safetensors", files["model.safetensors"])),
+        name,
+    )
     # In an order that is the same in every process, which safetensors does not promise.
-    for key, w in sorted(tensors_from_bytes(files["model.safetensors"]).items()) if trainer.ema else ():
+    for key, w in (
+        sorted(tensors_from_bytes(files["model.safetensors"]).items()) if trainer.ema else ()
+    ):
         trainer.ema[key].copy_(spread(w, trainer.ema[key]))
     state = dict(sorted(tensors_from_bytes(files["optimizer.safetensors"]).items()))
     restore_optimizer(trainer.model, trainer.optimizer, state)
     trainer.from_json(json.loads(files["progress.json"]))
-    p, c = trainer.progress, trainer.c  # a run made longer is not finished, though its checkpoint was
-    p.finished = p.step >= trainer.steps or 0 < c.patience <= p.waited or 0 < 60 * c.minutes <= p.seconds
+    p, c = (
+        trainer.progress,
+        trainer.c,
+    )  # a run made longer is not finished, though its checkpoint was
+    p.finished = (
+        p.step >= trainer.steps or 0 < c.patience <= p.waited or 0 < 60 * c.minutes <= p.seconds
+    )
     if trainer.world.rank == 0:
         _point(run, trainer, name)
         run.rewind_log(p.step)
@@ -102,5 +124,7 @@ def average_checkpoints(run: Run, trainer: Trainer) -> dict[str, Tensor]:
 
 def save_average(run: Run, weights: dict[str, Tensor]) -> None:
     """A checkpoint to use, not to go on from; it is the best."""
-    storage.write_directory(run.path / "checkpoints" / "averaged", {"model.safetensors": tensors_to_bytes(weights)})
+    storage.write_directory(
+        run.path / "checkpoints" / "averaged", {"model.safetensors": tensors_to_bytes(weights)}
+    )
     storage.write_text(run.path / "best", "averaged\n")

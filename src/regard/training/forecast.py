@@ -25,13 +25,19 @@ def forecast(trainer: Trainer, say: Callable[[str], None]) -> None:
         return
     words = [f"{sum(w.numel() for w in trainer.model.parameters()):,} parameters"]
     if trainer.world.size == 1:  # several would have to wait for one another
-        batches: Any = getattr(trainer.batches, "batches", trainer.batches)  # below what gets them ready on a GPU
+        batches: Any = getattr(
+            trainer.batches, "batches", trainer.batches
+        )  # below what gets them ready on a GPU
         timed = trainer.captured is None and not trainer.model.compiled
         with _untouched(trainer):
             longest = _longest(trainer, batches)
             size = _memory(trainer, longest)
             if size:
-                words.append(f"about {size / 1e9:.1f} GB" if size >= 1e9 else f"about {max(1, round(size / 1e6)):,} MB")
+                words.append(
+                    f"about {size / 1e9:.1f} GB"
+                    if size >= 1e9
+                    else f"about {max(1, round(size / 1e6)):,} MB"
+                )
             if (parts := len(trainer._fitting(longest))) > 1:
                 words.append(f"batches are computed in {parts} parts to fit memory")
             words += _pace(trainer, batches, left) if timed else []
@@ -45,7 +51,9 @@ def _untouched(trainer: Trainer) -> Iterator[None]:
     """Afterwards nothing is known of what was tried, except how much fits into memory."""
     model, device = trainer.model, trainer.device
     before = model.training, model.compiled, trainer.short
-    eager = torch.compiler.set_stance("force_eager") if model.compiled else nullcontext()  # for shapes that never come again
+    eager = (
+        torch.compiler.set_stance("force_eager") if model.compiled else nullcontext()
+    )  # for shapes that never come again
     model.compiled = False
     model.train()
     try:
@@ -62,7 +70,9 @@ def _untouched(trainer: Trainer) -> Iterator[None]:
 def _longest(trainer: Trainer, batches: Batches) -> Batch:
     """The pairs that are longest, as one batch."""
     lengths = np.maximum(batches.corpus.source_lengths, batches.corpus.target_lengths)
-    size = min(len(lengths), batches.sentences or max(1, (batches.tokens or 0) // int(lengths.max())))
+    size = min(
+        len(lengths), batches.sentences or max(1, (batches.tokens or 0) // int(lengths.max()))
+    )
     batch = batches.load(np.argpartition(lengths, -size)[-size:], trainer.progress.step)
     return prepare(batch, trainer.c.path, trainer.device)
 
@@ -73,10 +83,18 @@ def _memory(trainer: Trainer, longest: Batch) -> int:
     0: this system does not tell.
     """
     each = 1 if trainer.c.optimizer == "sgd" else 2
-    state = sum(each * w.nbytes for w in trainer.model.parameters() if not trainer.optimizer.state.get(w, {}))
+    state = sum(
+        each * w.nbytes
+        for w in trainer.model.parameters()
+        if not trainer.optimizer.state.get(w, {})
+    )
     room, size = _room(trainer.device) - state, places(longest)
-    if trainer.device.type == "cpu" and longest.size >= 8:  # a system that runs short kills: first ask smaller pieces
-        eighth, quarter = (_peak(trainer, collate(longest.rows()[: longest.size // n])) for n in (8, 4))
+    if (
+        trainer.device.type == "cpu" and longest.size >= 8
+    ):  # a system that runs short kills: first ask smaller pieces
+        eighth, quarter = (
+            _peak(trainer, collate(longest.rows()[: longest.size // n])) for n in (8, 4)
+        )
         whole, fixed = quarter + 6 * (quarter - eighth), 2 * eighth - quarter
         if whole > room:
             trainer.most = max(1, int(0.9 * size * (room - fixed) / max(1, whole - fixed)))
@@ -119,7 +137,9 @@ def _room(device: torch.device) -> int:
 def _proc(path: str, name: str, otherwise: int) -> int:
     """Bytes, as Linux tells them."""
     lines = Path("/proc", path).read_text().splitlines() if Path("/proc", path).exists() else []
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":")), otherwise)
+    return next(
+        (int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":")), otherwise
+    )
 
 
 def _pace(trainer: Trainer, batches: Batches, steps: int) -> list[str]:

@@ -29,18 +29,27 @@ class Guard:
         """Whether to leave out this step (1.0 or 0.0), and whether because it is not finite."""
         now = torch.stack((loss.detach(), norm)).to(self.seen.dtype)
         finite = now.isfinite().all()
-        now, bad = now.clamp(min=1e-12).log(), ~finite  # losses and norms vary by factors: late in training threefold is usual
+        now, bad = (
+            now.clamp(min=1e-12).log(),
+            ~finite,
+        )  # losses and norms vary by factors: late in training threefold is usual
         if self.sigmas:
             filled = self.count.clamp(max=WINDOW)
             mean = self.seen.sum(0) / filled.clamp(min=1)
             # Rows not yet written are zeros: they add mean² each to the sum of squares, and are taken out again.
-            spread = ((self.seen - mean).square().sum(0) - (WINDOW - filled) * mean.square()).clamp(min=0)
-            sigma = (spread / filled.clamp(min=1)).sqrt().clamp(min=0.05)  # a still row is no reason for alarm
+            spread = ((self.seen - mean).square().sum(0) - (WINDOW - filled) * mean.square()).clamp(
+                min=0
+            )
+            sigma = (
+                (spread / filled.clamp(min=1)).sqrt().clamp(min=0.05)
+            )  # a still row is no reason for alarm
             limit = torch.where(self.count >= WINDOW // 2, mean + self.sigmas * sigma, torch.inf)
             spike = (now > limit).any() & finite & (self.spikes < SPIKES)
             self.spikes.mul_(0.999).add_(spike)
             bad = bad | spike
-            now = torch.minimum(now, limit)  # what is far out is remembered as far: where all move there, the limit moves too
+            now = torch.minimum(
+                now, limit
+            )  # what is far out is remembered as far: where all move there, the limit moves too
         place = (self.count % WINDOW).expand(1)
         self.seen.index_copy_(0, place, torch.where(finite, now, self.seen.index_select(0, place)))
         self.count += finite

@@ -8,10 +8,16 @@ from regard.models import Seq2Seq
 
 
 @torch.no_grad()
-def mean_loss(model: Seq2Seq, corpus: Corpus, budget: int, device: torch.device) -> dict[str, float]:
+def mean_loss(
+    model: Seq2Seq, corpus: Corpus, budget: int, device: torch.device
+) -> dict[str, float]:
     """Loss and accuracy per reference token, over the whole corpus."""
     nll = correct = tokens = 0.0
     for batch in Batches(corpus, tokens=budget, seed=0).in_order():
         sums = model.loss(batch.to(device))
-        nll, correct, tokens = nll + float(sums.nll), correct + float(sums.correct), tokens + sums.tokens
+        nll, correct, tokens = (
+            nll + float(sums.nll),
+            correct + float(sums.correct),
+            tokens + sums.tokens,
+        )
     return {"loss": nll / tokens, "accuracy": correct / tokens, "tokens": tokens}

@@ -20,7 +20,9 @@ def has_fused_step(c: TrainConfig, device: torch.device) -> bool:
     return c.optimizer != "sgd" and c.strategy != "fsdp" and device.type in FUSED
 
 
-def make_optimizer(model: nn.Module, c: TrainConfig, *, captured: bool = False) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, c: TrainConfig, *, captured: bool = False
+) -> torch.optim.Optimizer:
     """Weight decay acts on matrices only: norms and biases have nothing to decay towards.
 
     captured: the optimiser will run inside a CUDA graph.
@@ -43,8 +45,13 @@ def make_optimizer(model: nn.Module, c: TrainConfig, *, captured: bool = False) 
 
 
 def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    kinds = ((decay, [p for p in parameters if p.dim() > 1]), (0.0, [p for p in parameters if p.dim() <= 1]))
-    return [{"params": params, "weight_decay": weight_decay} for weight_decay, params in kinds if params]
+    kinds = (
+        (decay, [p for p in parameters if p.dim() > 1]),
+        (0.0, [p for p in parameters if p.dim() <= 1]),
+    )
+    return [
+        {"params": params, "weight_decay": weight_decay} for weight_decay, params in kinds if params
+    ]
 
 
 class AdamW(torch.optim.AdamW):
@@ -66,9 +73,18 @@ class AdamW(torch.optim.AdamW):
         counts[0].add_(1 if inf is None else 1 - inf)
         for group in self.param_groups:
             states = [self.state[p] for p in group["params"]]
-            averages, squares, steps = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
-            settings = {key: group[key] for key in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
-            settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "grad_scale": scale, "found_inf": inf}
+            averages, squares, steps = (
+                [state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step")
+            )
+            settings = {
+                key: group[key] for key in ("lr", "weight_decay", "eps", "amsgrad", "maximize")
+            }
+            settings |= {
+                "beta1": group["betas"][0],
+                "beta2": group["betas"][1],
+                "grad_scale": scale,
+                "found_inf": inf,
+            }
             gradients = [p.grad for p in group["params"]]
             fused.adamw(group["params"], gradients, averages, squares, steps, **settings)
 
@@ -80,23 +96,37 @@ class Muon(torch.optim.Optimizer):
     `found_inf` mean what they mean to torch's fused optimisers. (torch.optim.Muon computes in bfloat16 whatever the machine.)
     """
 
-    def __init__(self, model: nn.Module, c: TrainConfig, rate: float | Tensor, *, captured: bool) -> None:
+    def __init__(
+        self, model: nn.Module, c: TrainConfig, rate: float | Tensor, *, captured: bool
+    ) -> None:
         named = dict(model.named_parameters())
         device = next(model.parameters()).device
         self.fused = device.type in FUSED
         self.grad_scale = torch.ones((), device=device)
         self.found_inf = torch.zeros((), device=device)
-        inner = {n: p for n, p in named.items() if p.dim() == 2 and "embedding" not in n and not n.endswith("out.weight")}
+        inner = {
+            n: p
+            for n, p in named.items()
+            if p.dim() == 2 and "embedding" not in n and not n.endswith("out.weight")
+        }
         rest = _groups([p for n, p in named.items() if n not in inner], c.weight_decay)
-        self.adam = torch.optim.AdamW(rest, lr=rate, betas=c.betas, eps=1e-9, fused=self.fused, capturable=captured)
-        super().__init__([{"params": list(inner.values()), "lr": rate, "weight_decay": c.weight_decay}], {})
+        self.adam = torch.optim.AdamW(
+            rest, lr=rate, betas=c.betas, eps=1e-9, fused=self.fused, capturable=captured
+        )
+        super().__init__(
+            [{"params": list(inner.values()), "lr": rate, "weight_decay": c.weight_decay}], {}
+        )
         self.matrices = self.param_groups[0]
         self.param_groups += self.adam.param_groups
         for p in inner.values():
             self.state[p]["momentum"] = torch.zeros_like(p)
-        self.alike: dict[tuple[int, ...], list[nn.Parameter]] = {}  # matrices of one shape are treated together
+        self.alike: dict[
+            tuple[int, ...], list[nn.Parameter]
+        ] = {}  # matrices of one shape are treated together
         for n, p in inner.items():
-            parts = {"qkv": 3, "keyvalue": 2}.get(n.split(".")[-2], 1)  # each of its matrices by itself
+            parts = {"qkv": 3, "keyvalue": 2}.get(
+                n.split(".")[-2], 1
+            )  # each of its matrices by itself
             self.alike.setdefault((parts, *p.shape), []).append(p)
         self.state = ChainMap(dict(self.state), self.adam.state)  # type: ignore[assignment]
 
@@ -113,7 +143,11 @@ class Muon(torch.optim.Optimizer):
             old = torch.stack([self.state[p]["momentum"] for p in used])
             new = torch.where(bad, old, 0.95 * old + gradient)
             ahead = torch.where(bad, 0.0, gradient + 0.95 * new)
-            moved = orthogonal(ahead.unflatten(1, (parts, -1)).flatten(0, 1)).unflatten(0, (-1, parts)).flatten(1, 2)
+            moved = (
+                orthogonal(ahead.unflatten(1, (parts, -1)).flatten(0, 1))
+                .unflatten(0, (-1, parts))
+                .flatten(1, 2)
+            )
             scale = 0.2 * max(ahead.shape[1] // parts, ahead.shape[2]) ** 0.5
             now = torch.stack(used)  # type: ignore[arg-type]
             now = torch.where(bad, now, now * (1 - rate * decay) - rate * scale * moved)
@@ -135,12 +169,21 @@ def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """{parameter name}/{state name} -> tensor."""
-    states = {name: optimizer.state.get(parameter, {}) for name, parameter in model.named_parameters()}
-    found = {f"{name}/{key}": value for name, state in states.items() for key, value in state.items() if value is not None}
+    states = {
+        name: optimizer.state.get(parameter, {}) for name, parameter in model.named_parameters()
+    }
+    found = {
+        f"{name}/{key}": value
+        for name, state in states.items()
+        for key, value in state.items()
+        if value is not None
+    }
     return {name: whole(value.detach()).cpu().contiguous().clone() for name, value in found.items()}
 
 
-def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def restore_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
+) -> None:
     """The reverse of optimizer_tensors."""
     parameters = dict(model.named_parameters())
     for name, value in tensors.items():
@@ -148,7 +191,11 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
         if owner not in parameters:
             raise Corrupt(f"optimizer state for {owner}, which the model does not have")
         parameter = parameters[owner]
-        value = spread(value, parameter) if value.shape == parameter.shape else value.to(parameter.device)
+        value = (
+            spread(value, parameter)
+            if value.shape == parameter.shape
+            else value.to(parameter.device)
+        )
         if key in optimizer.state[parameter]:  # in its place: a captured graph knows no other
             optimizer.state[parameter][key].copy_(value)
         else:

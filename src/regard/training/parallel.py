@@ -18,7 +18,12 @@ from regard.models import Seq2Seq, Sums
 from regard.text.vocabulary import BOS, EOS, PAD
 
 Loss = Callable[[Batch], Sums]
-LOST = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")  # gloo and NCCL, when one of us is gone
+LOST = (
+    "closed by peer",
+    "reset by peer",
+    "Broken pipe",
+    "remote process exited",
+)  # gloo and NCCL, when one of us is gone
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,10 @@ class World:
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timedelta(minutes=minutes))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            timeout=timedelta(minutes=minutes),
+        )
         try:
             yield cls(dist.get_rank(), dist.get_world_size(), device)
         except BaseException as error:
@@ -49,7 +57,9 @@ class World:
                 dist.destroy_process_group()
             if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
                 time.sleep(1)  # whoever knows more may speak first
-                raise UserError("another process of this training has ended (it may say why); --resume goes on") from error
+                raise UserError(
+                    "another process of this training has ended (it may say why); --resume goes on"
+                ) from error
             raise
         dist.destroy_process_group()
 
@@ -87,7 +97,10 @@ class World:
             own = indices[self.rank :: self.size]
             # Fewer sentences than processes: this one looks at a token that counts for nothing, and takes part in the sum.
             batch = batches.load(own, step) if len(own) else collate([([EOS], [BOS, PAD])])
-            tokens, source_tokens = int(corpus.target_lengths[indices].sum()), int(corpus.source_lengths[indices].sum())
+            tokens, source_tokens = (
+                int(corpus.target_lengths[indices].sum()),
+                int(corpus.source_lengths[indices].sum()),
+            )
             return replace(batch, tokens=tokens, source_tokens=source_tokens)
 
         return batches if self.size == 1 else mine
@@ -112,7 +125,9 @@ class _Whole(nn.Module):
 
     def forward(self, batch: Batch) -> Sums:
         sums = self.loss(self.model, batch)
-        return sums._replace(loss=sums.loss.clone())  # FSDP watches this tensor, and must not be given a view
+        return sums._replace(
+            loss=sums.loss.clone()
+        )  # FSDP watches this tensor, and must not be given a view
 
 
 @contextmanager

@@ -25,11 +25,18 @@ LONG = 5e16  # floating-point operations beyond which two minutes of compiling c
 def choose_path(c: Config, device: torch.device, parameters: int, tokens: float = 0.0) -> Path:
     """What `train.path=auto` means: plain on a CPU; on a GPU captured graphs for small models; for large ones packed rows,
     compiled if training on so many tokens takes long enough to pay for it."""
-    if c.train.path != "auto" or device.type != "cuda" or not isinstance(c.model, TransformerConfig):
+    if (
+        c.train.path != "auto"
+        or device.type != "cuda"
+        or not isinstance(c.model, TransformerConfig)
+    ):
         return "plain" if c.train.path == "auto" else c.train.path
     if c.train.accumulate == 1 and parameters < SMALL:
         return "captured"
-    fits = c.model.position in ("none", "sinusoidal", "learned") and c.model.score in ("dot", "scaled_dot")
+    fits = c.model.position in ("none", "sinusoidal", "learned") and c.model.score in (
+        "dot",
+        "scaled_dot",
+    )
     if not fits or c.train.precision != "bf16":
         return "plain"
     return "compiled" if 6 * parameters * tokens > LONG and c.train.accumulate == 1 else "packed"
@@ -86,9 +93,18 @@ def rounded(batch: Batch, *, packed: bool) -> Batch:
     more, whole = size - batch.size, Layout(size, length, None, full=False)
     source = F.pad(batch.source, (0, length - batch.source.shape[1], 0, more))
     target = F.pad(batch.target, (0, length + 1 - batch.target.shape[1], 0, more))
-    one, two = (F.pad(lengths, (0, more), value=1) for lengths in (batch.source_lengths, batch.target_lengths))
-    where = (_filled(Layout.of(one, length)), _filled(Layout.of(two, length))) if packed else (whole, whole)
-    return replace(batch, source=source, source_lengths=one, target=target, target_lengths=two, places=where)
+    one, two = (
+        F.pad(lengths, (0, more), value=1)
+        for lengths in (batch.source_lengths, batch.target_lengths)
+    )
+    where = (
+        (_filled(Layout.of(one, length)), _filled(Layout.of(two, length)))
+        if packed
+        else (whole, whole)
+    )
+    return replace(
+        batch, source=source, source_lengths=one, target=target, target_lengths=two, places=where
+    )
 
 
 def _filled(layout: Layout) -> Layout:
@@ -114,7 +130,9 @@ class Captured:
 
     def __init__(self, step: Callable[[Sequence[Batch], Tensor], None]) -> None:
         self.step = step
-        self.graphs: dict[tuple[tuple[int, ...], ...], tuple[torch.cuda.CUDAGraph, Batch, Tensor]] = {}
+        self.graphs: dict[
+            tuple[tuple[int, ...], ...], tuple[torch.cuda.CUDAGraph, Batch, Tensor]
+        ] = {}
         self.pool: Any = None
         self.warm = 0
 
@@ -135,11 +153,15 @@ class Captured:
 
     def _capture(self, batch: Batch) -> tuple[torch.cuda.CUDAGraph, Batch, Tensor]:
         where = batch.places and (batch.places[0].clone(), batch.places[1].clone())
-        held = replace(batch, **{name: getattr(batch, name).clone() for name in TENSORS}, places=where)
+        held = replace(
+            batch, **{name: getattr(batch, name).clone() for name in TENSORS}, places=where
+        )
         count, graph = torch.ones((), device=batch.source.device), torch.cuda.CUDAGraph()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):  # the feeding thread goes on
+        with torch.cuda.graph(
+            graph, pool=self.pool, capture_error_mode="thread_local"
+        ):  # the feeding thread goes on
             self.step([held], count)
         return graph, held, count
 

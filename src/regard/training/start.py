@@ -23,9 +23,15 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     with storage.disk_faults_told(run.path):
         corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != c.data.digest:
-        raise UserError(f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)")
+        raise UserError(
+            f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)"
+        )
 
-    size = {"sentences": c.data.batch_sentences} if c.data.batch_sentences else {"tokens": c.data.batch_tokens}
+    size = (
+        {"sentences": c.data.batch_sentences}
+        if c.data.batch_sentences
+        else {"tokens": c.data.batch_tokens}
+    )
     batches = Batches(corpus, **size, seed=c.train.seed, vary=_varied(run, world))
     steps = c.train.steps
     if c.train.epochs:
@@ -37,7 +43,9 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     feed = world.share(batches)
     if world.device.type == "cuda":
         feed = Ahead(feed, c.train.path, world.device)
-    return Trainer(model.to(world.device), feed, c.train, steps=steps, device=world.device, world=world)
+    return Trainer(
+        model.to(world.device), feed, c.train, steps=steps, device=world.device, world=world
+    )
 
 
 def initial_model(run: Run, parts: Parts) -> Seq2Seq:
@@ -57,9 +65,13 @@ def _varied(run: Run, world: World) -> Vary | None:
     """BPE-dropout, if asked for."""
     p = run.config.text.dropout
     if p and world.size > 1:
-        raise UserError("text.dropout is for one process: several would not agree on how many tokens a batch has")
+        raise UserError(
+            "text.dropout is for one process: several would not agree on how many tokens a batch has"
+        )
 
     def vary(source: Indices, target: Indices, seed: int) -> tuple[Indices, Indices]:
-        return np.array(run.source.vary(source.tolist(), p, seed)), np.array(run.target.vary(target.tolist(), p, seed + 1))
+        return np.array(run.source.vary(source.tolist(), p, seed)), np.array(
+            run.target.vary(target.tolist(), p, seed + 1)
+        )
 
     return vary if p else None

@@ -26,7 +26,9 @@ from regard.training.parallel import World, gathered
 from regard.training.paths import Captured, prepare
 from regard.training.schedule import make_rate
 
-Validate = Callable[[Seq2Seq], Mapping[str, float]]  # a look at the dev data: at least loss and accuracy
+Validate = Callable[
+    [Seq2Seq], Mapping[str, float]
+]  # a look at the dev data: at least loss and accuracy
 Log = Callable[..., None]  # of the kind of record, and its values by name
 # What is summed on the device between two lines of the log.
 COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped", "broken")
@@ -59,11 +61,20 @@ class Trainer:
     """Batches -> weights. Knows the model only by its loss; `validate` and `save` are handed in."""
 
     def __init__(
-        self, model: Seq2Seq, batches: Feed, c: TrainConfig, *, steps: int, device: torch.device, world: World | None = None
+        self,
+        model: Seq2Seq,
+        batches: Feed,
+        c: TrainConfig,
+        *,
+        steps: int,
+        device: torch.device,
+        world: World | None = None,
     ) -> None:
         self.model, self.batches, self.c, self.steps, self.device = model, batches, c, steps, device
         self.world = world or World(device=device)
-        graphs = c.path in ("captured", "compiled") and device.type == "cuda" and self.world.size == 1
+        graphs = (
+            c.path in ("captured", "compiled") and device.type == "cuda" and self.world.size == 1
+        )
         self.loss = self.world.wrap(model, c.strategy, self._loss)
         self.weights = list(model.parameters())
         self.optimizer = make_optimizer(model, c, captured=graphs)
@@ -71,9 +82,13 @@ class Trainer:
         self.progress = Progress()
         self.guard = Guard(c.spike, device)
         self.totals = torch.zeros(len(COUNTED), dtype=float_for_sums(device), device=device)
-        self.ema = {name: p.detach().clone() for name, p in model.named_parameters()} if c.ema else {}
+        self.ema = (
+            {name: p.detach().clone() for name, p in model.named_parameters()} if c.ema else {}
+        )
         self.captured = Captured(self._step) if graphs else None
-        self.most = 0  # largest batch, in places, that fits into memory; 0: none was too large so far
+        self.most = (
+            0  # largest batch, in places, that fits into memory; 0: none was too large so far
+        )
         self.short: list[int] = []  # steps at which memory ran out
         self._logged_at = 0.0
 
@@ -87,12 +102,19 @@ class Trainer:
     def update(self, parts: Sequence[Batch]) -> None:
         """One step over several batches: losses are summed over all their tokens and divided once. Nobody waits for a GPU."""
         p, c = self.progress, self.c
-        words = np.random.SeedSequence([c.seed, p.step, self.world.rank]).generate_state(1, np.uint64)
+        words = np.random.SeedSequence([c.seed, p.step, self.world.rank]).generate_state(
+            1, np.uint64
+        )
         seed_device(self.device, int(words[0] >> 1))
         for group in self.optimizer.param_groups:
             rate = self.rate(p.step) * p.factor * group.get("share", 1.0)
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
-        ready = [part if part.source.device.type == self.device.type else prepare(part, c.path, self.device) for part in parts]
+        ready = [
+            part
+            if part.source.device.type == self.device.type
+            else prepare(part, c.path, self.device)
+            for part in parts
+        ]
         if self.captured is not None and len(ready) == 1:
             self.captured(ready[0])
         else:
@@ -108,7 +130,9 @@ class Trainer:
         bad, broken = self.guard.refuses(sums[0] / tokens, norm)
         self._apply(gradients, norm, bad)
         count = tokens if isinstance(tokens, Tensor) else norm.new_full((), tokens)
-        counted = torch.cat((sums, torch.stack((count, norm, torch.ones_like(norm))))).to(self.totals.dtype)
+        counted = torch.cat((sums, torch.stack((count, norm, torch.ones_like(norm))))).to(
+            self.totals.dtype
+        )
         self.totals[:-2] += torch.where(bad > 0, 0.0, counted)  # not a product: 0 × nan is nan
         self.totals[-2:] += torch.stack((bad, broken))
 
@@ -120,15 +144,21 @@ class Trainer:
             total = torch.zeros(4, dtype=at_least_single(self.weights[0].dtype), device=self.device)
             try:
                 for number, part in enumerate(parts):
-                    if isinstance(self.loss, torch.nn.parallel.DistributedDataParallel):  # processes add up at the last part
+                    if isinstance(
+                        self.loss, torch.nn.parallel.DistributedDataParallel
+                    ):  # processes add up at the last part
                         self.loss.require_backward_grad_sync = number + 1 == len(parts)
                     sums = self.loss(part)
                     (sums.loss * self.world.size / tokens).backward()
-                    real = (part.target[:, 1] != PAD).sum()  # some rows are only there to fill a shape
+                    real = (
+                        part.target[:, 1] != PAD
+                    ).sum()  # some rows are only there to fill a shape
                     total += torch.stack((sums.loss.detach(), sums.nll, sums.correct, real))
                 return total
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                if not isinstance(
+                    error, torch.OutOfMemoryError
+                ) and "can't allocate memory" not in str(error):
                     raise
                 parts = self._halved(parts)
 
@@ -148,7 +178,9 @@ class Trainer:
         step, largest = self.progress.step, max(places(part) for part in parts)
         self.short = sorted({s for s in self.short if s > step - 100} | {step})
         if len(self.short) > 3 or all(part.size == 1 for part in parts) or self.world.size > 1:
-            raise Failed(f"out of memory at step {step + 1}: lower data.batch_tokens or data.max_length, or use a smaller model")
+            raise Failed(
+                f"out of memory at step {step + 1}: lower data.batch_tokens or data.max_length, or use a smaller model"
+            )
         self.optimizer.zero_grad(set_to_none=True)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -177,7 +209,15 @@ class Trainer:
 
     # many steps
 
-    def fit(self, *, validate: Validate | None, save: Callable[[], Any], log: Log, tick: Tick, stop: Callable[[], bool]) -> None:
+    def fit(
+        self,
+        *,
+        validate: Validate | None,
+        save: Callable[[], Any],
+        log: Log,
+        tick: Tick,
+        stop: Callable[[], bool],
+    ) -> None:
         """Train to the end, or until stop() says so. save() keeps everything; tick() is called after each step."""
         c, p = self.c, self.progress
         self.model.train()
@@ -187,7 +227,11 @@ class Trainer:
             self.update([self.batches(first + i) for i in range(c.accumulate)])
             now = time.monotonic()
             p.seconds, last = p.seconds + now - last, now
-            out_of_time = self.world.any(c.minutes > 0 and p.seconds >= 60 * c.minutes) if c.minutes else False
+            out_of_time = (
+                self.world.any(c.minutes > 0 and p.seconds >= 60 * c.minutes)
+                if c.minutes
+                else False
+            )
             end = p.step == self.steps or out_of_time
             if p.step % c.log_every == 0 or end:
                 self._log_window(log)
@@ -208,7 +252,11 @@ class Trainer:
         p, sums = self.progress, self.sums
         seconds = max(1e-9, p.seconds - self._logged_at)
         self._logged_at = p.seconds
-        tokens, steps, skipped = max(1.0, sums["tokens"]), max(1.0, sums["steps"]), int(sums["skipped"])
+        tokens, steps, skipped = (
+            max(1.0, sums["tokens"]),
+            max(1.0, sums["steps"]),
+            int(sums["skipped"]),
+        )
         log(
             "train",
             step=p.step,
@@ -225,7 +273,9 @@ class Trainer:
         self.totals.zero_()
         p.source_tokens = 0
         broken = int(sums["broken"])
-        p.skipped = [(s, n) for s, n in p.skipped if s > p.step - 1000] + ([(p.step, broken)] if broken else [])
+        p.skipped = [(s, n) for s, n in p.skipped if s > p.step - 1000] + (
+            [(p.step, broken)] if broken else []
+        )
         if sum(n for _, n in p.skipped) > 10:
             raise Trouble
 
@@ -233,7 +283,9 @@ class Trainer:
         """Judge the model on dev; True if it is the best so far."""
         p = self.progress
         self.model.eval()
-        found = json.loads(self.world.tell(json.dumps(self.averaged(lambda: validate(self.model)))))  # all decide alike
+        found = json.loads(
+            self.world.tell(json.dumps(self.averaged(lambda: validate(self.model))))
+        )  # all decide alike
         self.model.train()
         log("dev", step=p.step, **found)
         if not self.better(found):
@@ -244,7 +296,11 @@ class Trainer:
 
     def averaged(self, look: Callable[[], Any]) -> Any:
         """look(), with the moving average of the weights in place of the weights, where one is kept."""
-        own = {name: p.detach().clone() for name, p in self.model.named_parameters()} if self.ema else {}
+        own = (
+            {name: p.detach().clone() for name, p in self.model.named_parameters()}
+            if self.ema
+            else {}
+        )
         self._put(self.ema)
         try:
             with gathered(self.loss):
@@ -288,7 +344,11 @@ class Trainer:
         self._logged_at = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self.progress), "totals": self.totals.tolist(), "guard": self.guard.to_json()}
+        return {
+            **asdict(self.progress),
+            "totals": self.totals.tolist(),
+            "guard": self.guard.to_json(),
+        }
 
     def from_json(self, values: Mapping[str, Any]) -> None:
         values = {**values, "skipped": [tuple(entry) for entry in values["skipped"]]}

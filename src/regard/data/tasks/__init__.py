@@ -31,9 +31,18 @@ class Task:
     seed: int = 123_456
     splits: Sequence[str] = ("train", "dev", "test")
     apart: str = "source"  # the side that no two splits share; neither: the generator sees to it; drawn: see Drawn
-    space: Callable[..., int] | None = None  # how many different sources these options allow; for `drawn`
+    space: Callable[..., int] | None = (
+        None  # how many different sources these options allow; for `drawn`
+    )
 
-    def pairs(self, count: int | None, seed: int | None = None, *, split: str = "train", options: Options | None = None) -> Pairs:
+    def pairs(
+        self,
+        count: int | None,
+        seed: int | None = None,
+        *,
+        split: str = "train",
+        options: Options | None = None,
+    ) -> Pairs:
         """The first `count` pairs of a split, None: without end; fewer asked for is a prefix of more."""
         if split not in self.splits:
             raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
@@ -50,19 +59,26 @@ class Task:
             if name not in self.options:
                 raise UserError(f"{self.name} has no option {name!r}{nearest(name, self.options)}")
             is_flag = isinstance(self.options[name], bool)
-            values[name] = yes_or_no(f"{self.name} {name}", value) if is_flag else whole_number(name, value)
+            values[name] = (
+                yes_or_no(f"{self.name} {name}", value) if is_flag else whole_number(name, value)
+            )
         return values
 
 
 def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
     """The pairs whose side belongs to this split alone: 8 of 10 hashes to train, 1 each to dev and test."""
-    home, misses = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}.get(split, range(10)), 0
+    home, misses = (
+        {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}.get(split, range(10)),
+        0,
+    )
     for pair in pairs:
         if stable_hash(pair[side]) % 10 in home:
             misses = 0
             yield pair
         elif (misses := misses + 1) > 10_000:
-            raise UserError(f"too few different examples for a {split} split; ask for longer ones or more symbols")
+            raise UserError(
+                f"too few different examples for a {split} split; ask for longer ones or more symbols"
+            )
 
 
 def yes_or_no(name: str, value: str | int) -> bool:
@@ -85,6 +101,8 @@ def whole_number(name: str, value: str | int) -> int:
 _ABOUT = tomllib.loads(files(__name__).joinpath("tasks.toml").read_text(encoding="utf-8"))
 _SPACES = {"arithmetic": toys.formulas}
 TASKS = {
-    name: Task(name, getattr(toys, name, phrases.generate), space=_SPACES.get(name), **about)  # phrases is no toy
+    name: Task(
+        name, getattr(toys, name, phrases.generate), space=_SPACES.get(name), **about
+    )  # phrases is no toy
     for name, about in _ABOUT.items()
 }

@@ -71,29 +71,66 @@ def rows(text: str, mark: str = ",") -> list[list[str]]:
     return [line.split(mark) for line in text.strip().splitlines()]
 
 
-def read_verb(english: str, french: str, rest: str, objects: str, animals: str, preposition: str) -> Verb:
+def read_verb(
+    english: str, french: str, rest: str, objects: str, animals: str, preposition: str
+) -> Verb:
     infinitive, *present = french.split(",")
-    return Verb(english.split(","), present, objects.split(), bool(animals), preposition, infinitive, *rest.split(","))
+    return Verb(
+        english.split(","),
+        present,
+        objects.split(),
+        bool(animals),
+        preposition,
+        infinitive,
+        *rest.split(","),
+    )
 
 
-WORDS = tomllib.loads(files("regard.data.tasks").joinpath("phrases.toml").read_text(encoding="utf-8"))
-NOUNS, DETERMINERS, TIMES = ({k: rows(text) for k, text in WORDS[part].items()} for part in ("nouns", "determiners", "time"))
-ADJECTIVES = [(english, forms, place, groups.split()) for english, *forms, place, groups in rows(WORDS["adjectives"]["words"])]
-FITTING = {group: [adjective for adjective in ADJECTIVES if group in adjective[-1]] for group in NOUNS}
+WORDS = tomllib.loads(
+    files("regard.data.tasks").joinpath("phrases.toml").read_text(encoding="utf-8")
+)
+NOUNS, DETERMINERS, TIMES = (
+    {k: rows(text) for k, text in WORDS[part].items()} for part in ("nouns", "determiners", "time")
+)
+ADJECTIVES = [
+    (english, forms, place, groups.split())
+    for english, *forms, place, groups in rows(WORDS["adjectives"]["words"])
+]
+FITTING = {
+    group: [adjective for adjective in ADJECTIVES if group in adjective[-1]] for group in NOUNS
+}
 BEFORE_VOWEL = WORDS["adjectives"]["before_vowel"]
-ACTIONS, MODALS, (BE, HAVE) = ([read_verb(*row) for row in rows(WORDS["verbs"][k], "|")] for k in ("actions", "modals", "states"))
-IMPERFECT, OPERATORS = ({k: text.split() for k, text in WORDS["verbs"][part].items()} for part in ("imperfect", "operators"))
+ACTIONS, MODALS, (BE, HAVE) = (
+    [read_verb(*row) for row in rows(WORDS["verbs"][k], "|")]
+    for k in ("actions", "modals", "states")
+)
+IMPERFECT, OPERATORS = (
+    {k: text.split() for k, text in WORDS["verbs"][part].items()}
+    for part in ("imperfect", "operators")
+)
 PRONOUNS = [Np(e, f, e, int(p), g, pronoun=True) for e, f, _, _, _, p, g in rows(WORDS["pronouns"])]
 STRESSED = {row[0]: row[2] for row in rows(WORDS["pronouns"])}
-OBJECTS = [Np(them, les, they, int(p), g) for they, _, _, them, les, p, g in rows(WORDS["pronouns"]) if them != "-"]
-NAMES = [Np(name, name, name, gender=gender) for name, gender in (entry.split(":") for entry in WORDS["names"].split())]
+OBJECTS = [
+    Np(them, les, they, int(p), g)
+    for they, _, _, them, les, p, g in rows(WORDS["pronouns"])
+    if them != "-"
+]
+NAMES = [
+    Np(name, name, name, gender=gender)
+    for name, gender in (entry.split(":") for entry in WORDS["names"].split())
+]
 ADVERBS = {english: (french, ne) for english, french, ne in rows(WORDS["adverbs"])}
 PREPOSITIONS = [(e, f, at.split(), who.split()) for e, f, at, who in rows(WORDS["prepositions"])]
 MASSES, OWNED = WORDS["masses"].split(), WORDS["owned"].split()
-KNOWN, ANY = ("definite", "possessive"), ("definite", "possessive", "indefinite", "number")  # kinds of determiner
+KNOWN, ANY = (
+    ("definite", "possessive"),
+    ("definite", "possessive", "indefinite", "number"),
+)  # kinds of determiner
 VOWEL = rf"(?!(?:{WORDS['aspirated'].replace(' ', '|')})\b)[aeiouhâàéèêîôœ]"
 SPELLING = {
-    language: [(re.compile(pattern.replace("VOWEL", f"(?={VOWEL})")), short) for pattern, short in changes]
+    language: [
+        (re.compile(pattern.replace("VOWEL", f"(?={VOWEL})")), short) for pattern, short in changes
+    ]
     for language, changes in WORDS["spelling"].items()
 }
 
@@ -106,7 +143,9 @@ def spelt(text: str, language: str) -> str:
     return text
 
 
-def noun_phrase(rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negated: bool = False) -> Np:
+def noun_phrase(
+    rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negated: bool = False
+) -> Np:
     """A noun of one of the groups, a determiner of one of the kinds and, at times, one or two adjectives."""
     group = rng.choice(groups)
     thing, things, chose, choses, gender = rng.choice(NOUNS[group])
@@ -121,7 +160,9 @@ def noun_phrase(rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negate
     if kind == "indefinite" and negated:  # "un chien", but "pas de chien"
         english, french = "any" if plural else english, "de"
     said = {"before": ("", ""), "after": ("", "")}
-    for adjective, adjectif, place, _ in rng.sample(FITTING[group], 2) if rng.random() < 0.3 else ():
+    for adjective, adjectif, place, _ in (
+        rng.sample(FITTING[group], 2) if rng.random() < 0.3 else ()
+    ):
         said[place] = adjective, np.agree(adjectif)
     (before, avant), (after, apres) = said["before"], said["after"]
     if avant and french == "des":
@@ -129,7 +170,9 @@ def noun_phrase(rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negate
     if not plural and re.match(VOWEL, chose):
         avant = BEFORE_VOWEL.get(avant, avant)
     english = f"{english} {before} {after} {things if plural else thing}"
-    return np._replace(english=english, french=f"{french} {avant} {choses if plural else chose} {apres}")
+    return np._replace(
+        english=english, french=f"{french} {avant} {choses if plural else chose} {apres}"
+    )
 
 
 def someone(rng: Rng, *, animals: bool = False) -> Np:
@@ -151,7 +194,9 @@ def say_english(s: Np, p: Predicate, tense: str, adverb: str, ask: bool) -> str:
         return f"{s.english} {negative} {main} {p.english}"
     if finite := {"do": base, "does": third, "did": past}.get(operator):
         return f"{s.english} {adverb} {finite} {p.english}"
-    short = {"am": "'m", "are": "'re", "is": "'s", "will": "'ll"}.get(operator) if s.pronoun else None
+    short = (
+        {"am": "'m", "are": "'re", "is": "'s", "will": "'ll"}.get(operator) if s.pronoun else None
+    )
     return f"{s.english}{short or ' ' + operator} {adverb} {main} {p.english}"
 
 
@@ -164,7 +209,10 @@ def say_french(s: Np, p: Predicate, tense: str, adverb: str, ask: bool) -> str:
         finite = IMPERFECT[verb.infinitive][s.person]
     elif tense == "past":
         helper, agreeing = (HAVE, p.before) if verb.auxiliary == "avoir" else (BE, s)
-        finite, participle = helper.present[s.person], verb.participle + agreeing.agree(("", "e", "s", "es"))
+        finite, participle = (
+            helper.present[s.person],
+            verb.participle + agreeing.agree(("", "e", "s", "es")),
+        )
     return f"{'est-ce que' if ask else ''} {s.french} {ne} {p.before.french} {finite} {after} {participle} {p.french}"
 
 
@@ -178,21 +226,32 @@ def action(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
         them = rng.choice(OBJECTS)
         return s, Predicate(verb, them.english, "", "", verb.english[0], them)
     named = group == "person" and rng.random() < 0.2
-    np = rng.choice(NAMES) if named else noun_phrase(rng, (group,), KNOWN if verb.preposition else ANY, negated=negated)
-    return s, Predicate(verb, np.english, f"{verb.preposition} {np.french}", np.head, verb.english[0])
+    np = (
+        rng.choice(NAMES)
+        if named
+        else noun_phrase(rng, (group,), KNOWN if verb.preposition else ANY, negated=negated)
+    )
+    return s, Predicate(
+        verb, np.english, f"{verb.preposition} {np.french}", np.head, verb.english[0]
+    )
 
 
 def wish(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     s, p = action(rng, negated)
     verb = rng.choice(MODALS)
     link = {"be": "going to", "can": ""}.get(verb.english[0], "to")
-    english, french = f"{link} {p.word} {p.english}", f"{p.before.french} {p.verb.infinitive} {p.french}"
+    english, french = (
+        f"{link} {p.word} {p.english}",
+        f"{p.before.french} {p.verb.infinitive} {p.french}",
+    )
     return s, Predicate(verb, english, french, p.head, p.word)
 
 
 def quality(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     s = someone(rng, animals=True) if rng.random() < 0.6 else noun_phrase(rng, list(NOUNS), KNOWN)
-    english, forms, *_ = rng.choice([adjective for adjective in FITTING[s.group] if adjective[0] not in s.english.split()])
+    english, forms, *_ = rng.choice(
+        [adjective for adjective in FITTING[s.group] if adjective[0] not in s.english.split()]
+    )
     return s, Predicate(BE, english, s.agree(forms), "", english)
 
 
@@ -212,7 +271,12 @@ def place(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
     return s, Predicate(BE, f"{english} {np.english}", f"{french} {np.french}", "", np.head)
 
 
-KINDS: list[Callable[[Rng, bool], tuple[Np, Predicate]]] = [*[action] * 6, *[wish, quality] * 2, possession, place]
+KINDS: list[Callable[[Rng, bool], tuple[Np, Predicate]]] = [
+    *[action] * 6,
+    *[wish, quality] * 2,
+    possession,
+    place,
+]
 
 
 def sentence(rng: Rng) -> Phrase:
@@ -223,11 +287,17 @@ def sentence(rng: Rng) -> Phrase:
     tense = "present" if p.verb.english[2] == "-" else rng.choice(("present", "past", "future"))
     timed = kind is action and adverb in ("", "not") and rng.random() < 0.25
     when, quand = rng.choice(TIMES[tense]) if timed else ("", "")
-    why, pourquoi = rng.choice((("why", "pourquoi"), ("", ""), ("", ""))) if form == "?" else ("", "")
+    why, pourquoi = (
+        rng.choice((("why", "pourquoi"), ("", ""), ("", ""))) if form == "?" else ("", "")
+    )
     ask, end = (True, "?") if form == "?" else (False, ".")
     english = f"{why} {say_english(s, p, tense, adverb, ask)} {when} {end}"
     french = f"{pourquoi} {say_french(s, p, tense, adverb, ask)} {quand} {end}"
-    return Phrase(spelt(english, "english"), spelt(french, "french"), (kind.__name__ + form, p.head or s.head, p.word))
+    return Phrase(
+        spelt(english, "english"),
+        spelt(french, "french"),
+        (kind.__name__ + form, p.head or s.head, p.word),
+    )
 
 
 def order(rng: Rng) -> Phrase:
@@ -240,13 +310,20 @@ def order(rng: Rng) -> Phrase:
     return Phrase(spelt(english, "english"), spelt(french, "french"), ("order", p.head, p.word))
 
 
-FIXED = [Phrase(english, french, (kind, head, word)) for english, french, kind, head, word in rows(WORDS["fixed"])]
+FIXED = [
+    Phrase(english, french, (kind, head, word))
+    for english, french, kind, head, word in rows(WORDS["fixed"])
+]
 KEPT = {fixed.key for fixed in FIXED}
 
 
 def split_of(key: Key) -> str:
     """Nine combinations in ten are for training, one in twenty for dev, one in twenty for test."""
-    return "train" if key in KEPT else {0: "dev", 1: "test"}.get(stable_hash("|".join(key)) % 20, "train")
+    return (
+        "train"
+        if key in KEPT
+        else {0: "dev", 1: "test"}.get(stable_hash("|".join(key)) % 20, "train")
+    )
 
 
 def phrases(rng: Rng, split: str) -> Iterator[Phrase]:

@@ -17,7 +17,13 @@ _MONTHS = (  # not strftime: its names follow the machine's locale
 )
 _FORMS = (
     *("{d} {month} {y}", "{d} {mon} {y}", "the {nth} of {month} {y}", "the {nth} of {month}, {y}"),
-    *("{month} {d}, {y}", "{month} {nth}, {y}", "{mon} {d}, {y}", "{d:02}.{m:02}.{y}", "{y}/{m:02}/{d:02}"),
+    *(
+        "{month} {d}, {y}",
+        "{month} {nth}, {y}",
+        "{mon} {d}, {y}",
+        "{d:02}.{m:02}.{y}",
+        "{y}/{m:02}/{d:02}",
+    ),
 )
 _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
     "MAX": max,
@@ -45,11 +51,19 @@ def formulas(*, complexity: int, signed: bool) -> int:
 
 
 def letters(
-    answer: Callable[[list[str]], list[str]], rng: Random, *, split: str, length: int, symbols: int, spaced: bool
+    answer: Callable[[list[str]], list[str]],
+    rng: Random,
+    *,
+    split: str,
+    length: int,
+    symbols: int,
+    spaced: bool,
 ) -> Pairs:
     """Up to `length` of the first `symbols` letters; the split "long" has from length + 1 to twice as many."""
     if not 1 <= symbols <= 26 or length < 1:
-        raise UserError(f"symbols={symbols} length={length}: symbols goes from 1 to 26 and length begins at 1")
+        raise UserError(
+            f"symbols={symbols} length={length}: symbols goes from 1 to 26 and length begins at 1"
+        )
     shortest, longest = (length + 1, 2 * length) if split == "long" else (1, length)
     joint = " " if spaced else ""
     while True:
@@ -64,12 +78,21 @@ reverse = partial(letters, lambda drawn: drawn[::-1])
 def dates(rng: Random, *, split: str, first: int, last: int) -> Pairs:
     """Days of the years first to last as people write them, in all these forms, to ISO 8601."""
     if not 1 <= first <= last <= 9999:
-        raise UserError(f"first={first} last={last}: years go from 1 to 9999, the first before the last")
+        raise UserError(
+            f"first={first} last={last}: years go from 1 to 9999, the first before the last"
+        )
     while True:
-        day = date.fromordinal(rng.randint(date(first, 1, 1).toordinal(), date(last, 12, 31).toordinal()))
+        day = date.fromordinal(
+            rng.randint(date(first, 1, 1).toordinal(), date(last, 12, 31).toordinal())
+        )
         month, d = _MONTHS[day.month - 1], day.day
         nth = f"{d}{'th' if 11 <= d <= 13 else {1: 'st', 2: 'nd', 3: 'rd'}.get(d % 10, 'th')}"
-        yield rng.choice(_FORMS).format(d=d, nth=nth, m=day.month, month=month, mon=month[:3], y=day.year), day.isoformat()
+        yield (
+            rng.choice(_FORMS).format(
+                d=d, nth=nth, m=day.month, month=month, mon=month[:3], y=day.year
+            ),
+            day.isoformat(),
+        )
 
 
 def listops(rng: Random, *, split: str, depth: int, length: int) -> Pairs:

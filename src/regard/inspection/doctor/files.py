@@ -45,7 +45,9 @@ class Row:
 
     @property
     def mark(self) -> str:
-        return "–" if self.passed is None else "✗" if not self.passed else "!" if self.advice else "✓"
+        return (
+            "–" if self.passed is None else "✗" if not self.passed else "!" if self.advice else "✓"
+        )
 
 
 @dataclass
@@ -101,12 +103,17 @@ def prove(case: Case, proofs: Mapping[str, Proof]) -> list[Row]:
         try:
             rows[key] = Row(name, True, find(case))
         except Exception as error:  # whatever went wrong is what was found
-            kind, passed = "" if isinstance(error, UserError) else f"{type(error).__name__}: ", getattr(error, "passed", False)
+            kind, passed = (
+                "" if isinstance(error, UserError) else f"{type(error).__name__}: ",
+                getattr(error, "passed", False),
+            )
             rows[key] = Row(name, passed, f"{kind}{error}", "" if passed is None else advice)
     return list(rows.values())
 
 
-@proof("nobody is training it", "wait until it is done, or stop it; what follows may change meanwhile")
+@proof(
+    "nobody is training it", "wait until it is done, or stop it; what follows may change meanwhile"
+)
 def free(case: Case) -> str:
     lock = case.path / "lock"
     if not lock.exists():
@@ -124,13 +131,19 @@ def free(case: Case) -> str:
     return "the lock is free"
 
 
-@proof("settings, tokenizer as written", "undo the change, or copy the run again; only --resume may change settings")
+@proof(
+    "settings, tokenizer as written",
+    "undo the change, or copy the run again; only --resume may change settings",
+)
 def opens(case: Case) -> str:
     case.run = Run.open(case.path)
     return f"sha256 of {len(case.run.manifest['files'])} files"
 
 
-@proof("checkpoints as written", "copy it again from where it is whole; --resume goes on from the newest that is whole")
+@proof(
+    "checkpoints as written",
+    "copy it again from where it is whole; --resume goes on from the newest that is whole",
+)
 def checkpoints(case: Case) -> str:
     folders = sorted(p for p in (case.path / "checkpoints").glob("[!.]*") if p.is_dir())
     files, wrong = 0, []
@@ -144,21 +157,34 @@ def checkpoints(case: Case) -> str:
     return f"sha256 of {files} files" if folders else "none yet"
 
 
-@proof("data is what config.toml says", "copy data/ again from where it is whole, or train again", "opens")
+@proof(
+    "data is what config.toml says",
+    "copy data/ again from where it is whole, or train again",
+    "opens",
+)
 def data(case: Case) -> str:
     digest, corpus = case.run.config.data.digest, Corpus.open(case.path / "data" / "train")
     if digest_of(corpus.path, corpus.about["dtype"]) != digest:
-        raise UserError(f"{corpus.path}: its sha256 is not data.digest of config.toml; a file was changed or damaged")
+        raise UserError(
+            f"{corpus.path}: its sha256 is not data.digest of config.toml; a file was changed or damaged"
+        )
     return f"{len(corpus):,} pairs, sha256 {digest[:8]}…"
 
 
-@proof("vocabulary in use", "ids without use cost memory and learn nothing: try a smaller text.size", "data")
+@proof(
+    "vocabulary in use",
+    "ids without use cost memory and learn nothing: try a smaller text.size",
+    "data",
+)
 def vocabulary(case: Case) -> str:
     run, corpus = case.run, Corpus.open(case.path / "data" / "train")
     rows = [corpus[i] for i in range(min(len(corpus), PAIRS))]
     seen = [np.unique(np.concatenate(ids)) for ids in zip(*rows)]
     seen = [np.union1d(*seen)] * 2 if run.config.text.share else seen
-    idle = [1 - (ids >= FIRST).sum() / max(1, side.size - FIRST) for ids, side in zip(seen, (run.source, run.target))]
+    idle = [
+        1 - (ids >= FIRST).sum() / max(1, side.size - FIRST)
+        for ids, side in zip(seen, (run.source, run.target))
+    ]
     found = f"{100 * idle[0]:.1f} % of the source's ids and {100 * idle[1]:.1f} % of the target's are not in {len(rows):,} pairs"
     if max(idle) > 0.2:
         raise Remark(found)
@@ -173,14 +199,23 @@ def builds(case: Case) -> str:
         raise Remark(f"{error} to regard.inspection.doctor.doctor, in Python", None) from None
 
 
-@proof("every weight is finite", "point `best` at a checkpoint before it, delete this one and --resume; or train again", "builds")
+@proof(
+    "every weight is finite",
+    "point `best` at a checkpoint before it, delete this one and --resume; or train again",
+    "builds",
+)
 def finite(case: Case) -> str:
     run, wrong = case.run, list[str]()
     with suppress(UserError):  # what cannot be read is told in other rows
         for name, w in tensors_from_bytes(run.checkpoint(run.best)["model.safetensors"]).items():
-            kind, columns = name.split(".")[-2], name.endswith(".output.weight")  # where a head has columns, not rows
+            kind, columns = (
+                name.split(".")[-2],
+                name.endswith(".output.weight"),
+            )  # where a head has columns, not rows
             bad, kind = (~w.isfinite().T, "query") if columns else (~w.isfinite(), kind)
-            wrong += [where(name, kind, bad, getattr(run.config.model, "heads", 1))] if bad.any() else []
+            wrong += (
+                [where(name, kind, bad, getattr(run.config.model, "heads", 1))] if bad.any() else []
+            )
     return held(not wrong, "\n".join(wrong[:4]) or "no NaN and no infinity")
 
 
@@ -196,7 +231,11 @@ def where(name: str, kind: str, bad: Tensor, heads: int) -> str:
 def plain(name: str) -> str:
     """encoder.blocks.1.attention → encoder layer 2: layers and heads count from 1, as in the pictures."""
     parts = name.split(".")
-    return parts[0] + "".join(f" layer {int(p) + 1}" for p in parts if p.isdecimal()) + (", cross" if "cross" in parts else "")
+    return (
+        parts[0]
+        + "".join(f" layer {int(p) + 1}" for p in parts if p.isdecimal())
+        + (", cross" if "cross" in parts else "")
+    )
 
 
 @proof("best weights load", "point the file `best` at another checkpoint, or train again", "finite")
@@ -204,8 +243,12 @@ def weights(case: Case) -> str:
     if not case.run.checkpoints():
         raise Remark("none yet", None)
     case.model = case.run.model(parts=case.parts).to(case.device)
-    corpus = Corpus.open(next(p for name in ("dev", "train") if (p := case.path / "data" / name).exists()))
-    case.batch = collate([corpus[i] for i in np.random.default_rng(0).permutation(len(corpus))[:24].tolist()]).to(case.device)
+    corpus = Corpus.open(
+        next(p for name in ("dev", "train") if (p := case.path / "data" / name).exists())
+    )
+    case.batch = collate(
+        [corpus[i] for i in np.random.default_rng(0).permutation(len(corpus))[:24].tolist()]
+    ).to(case.device)
     return f"those of {case.run.best}"
 
 
@@ -217,7 +260,9 @@ def repeats(case: Case) -> str:
     forth = {step: one(step) for step in steps}
     back = {step: two(step) for step in reversed(steps)}
     for step in steps:
-        if not all(torch.equal(getattr(forth[step], side), getattr(back[step], side)) for side in TENSORS):
+        if not all(
+            torch.equal(getattr(forth[step], side), getattr(back[step], side)) for side in TENSORS
+        ):
             raise UserError(f"the batch of step {step:,} depends on what was asked before it")
     return f"{len(steps)} steps of {last:,} an epoch, asked in two orders"
 
@@ -227,13 +272,20 @@ def once(case: Case) -> str:
     batches = _batches(case)
     for epoch in (0, 1):
         steps = range(epoch * batches.per_epoch, (epoch + 1) * batches.per_epoch)
-        times = np.bincount(np.concatenate([batches.indices(step) for step in steps]), minlength=len(batches.corpus))
+        times = np.bincount(
+            np.concatenate([batches.indices(step) for step in steps]), minlength=len(batches.corpus)
+        )
         if wrong := int((times != 1).sum()):
             raise UserError(f"epoch {epoch}: {wrong:,} of {len(times):,} pairs come not once")
     return f"{len(times):,} pairs in {batches.per_epoch:,} batches, two epochs"
 
 
-@proof("resume is exact", "tell us, with config.toml: a mistake of Regard's, or of the machine's memory", "data", "finite")
+@proof(
+    "resume is exact",
+    "tell us, with config.toml: a mistake of Regard's, or of the machine's memory",
+    "data",
+    "finite",
+)
 def resumes(case: Case) -> str:
     with tempfile.TemporaryDirectory() as folder:
         run = _copy(case.path, Path(folder) / "run")
@@ -245,7 +297,9 @@ def resumes(case: Case) -> str:
         second = _train(run, case.parts, at + 2 * half, save=False)
     resumed = {**second, "log": first["log"] + second["log"]}
     if wrong := [name for name in straight if straight[name] != resumed[name]]:
-        raise UserError(f"from step {at:,}: {', '.join(wrong)} after {2 * half} steps are others than with a stop after {half}")
+        raise UserError(
+            f"from step {at:,}: {', '.join(wrong)} after {2 * half} steps are others than with a stop after {half}"
+        )
     return f"from step {at:,}: {half} steps, a stop, {half} more = {2 * half} steps: {', '.join(straight)}, bit for bit"
 
 
@@ -268,7 +322,9 @@ def _copy(path: Path, there: Path) -> Run:
 
 def _on_cpu(run: Run) -> Run:
     """It trains as it was told to, but here, plainly, and for as many steps as we like."""
-    forever = replace(run.config.train, start_from="", epochs=0, minutes=0, log_every=2, save_every=10**9)
+    forever = replace(
+        run.config.train, start_from="", epochs=0, minutes=0, log_every=2, save_every=10**9
+    )
     train = replace(forever, path="plain", precision="fp32", strategy="ddp")
     torch.set_num_threads(train.threads)
     run.config = replace(run.config, train=train)
@@ -295,11 +351,24 @@ def _train(run: Run, parts: Parts, until: int, *, save: bool) -> dict[str, Any]:
         trainer.fit(
             validate=None,
             save=lambda: save_checkpoint(run, trainer) if save else None,
-            log=lambda kind, **values: log.append({k: v for k, v in values.items() if k not in CLOCK}),
+            log=lambda kind, **values: log.append(
+                {k: v for k, v in values.items() if k not in CLOCK}
+            ),
             tick=lambda progress: None,
             stop=lambda: trainer.progress.step >= until,
         )
     except Trouble:
-        raise UserError(f"step {trainer.progress.step:,}: too many steps are not finite or far out") from None
-    tensors = {"weights": get_weights(trainer.model), "optimiser": optimizer_tensors(trainer.model, trainer.optimizer)}
-    return {**{name: hashlib.sha256(tensors_to_bytes(found)).hexdigest() for name, found in tensors.items()}, "log": log}
+        raise UserError(
+            f"step {trainer.progress.step:,}: too many steps are not finite or far out"
+        ) from None
+    tensors = {
+        "weights": get_weights(trainer.model),
+        "optimiser": optimizer_tensors(trainer.model, trainer.optimizer),
+    }
+    return {
+        **{
+            name: hashlib.sha256(tensors_to_bytes(found)).hexdigest()
+            for name, found in tensors.items()
+        },
+        "log": log,
+    }
