@@ -1,10 +1,12 @@
-"""Decoding on a CPU beside torch.nn.Transformer, in one run, in turn. One JSON line a workload; only the ratio counts.
+"""Decoding on a CPU beside torch.nn.Transformer, in one run, in turn. One JSON line a workload;
+only the ratio counts.
 
 python benchmarks/decode.py [--rounds 5] [--only greedy-1 greedy-16 beam-1] [--bf16]
 
-The base model (width 512, 6+6 layers, 32,000 tokens) with the same random weights on both sides, 25 forced tokens. Both write
-the same tokens: that is checked first. torch.nn.Transformer reads the whole prefix again at every step, as its manual has it.
-Beside Hugging Face and the others: benchmarks/peers.py --sets W4.
+The base model (width 512, 6+6 layers, 32,000 tokens) with the same random weights on both sides, 25
+forced tokens. Both write the same tokens: that is checked first. torch.nn.Transformer reads the
+whole prefix again at every step, as its manual has it. Beside Hugging Face and the others:
+benchmarks/peers.py --sets W4.
 """
 
 import argparse
@@ -123,11 +125,23 @@ def main() -> None:
             f"{who} tokens/s": round(count * STEPS / statistics.median(t), 1)
             for who, t in times.items()
         }
-        print(json.dumps({
-            "workload": name, "ratio": round(ratio, 3), "wanted": wanted[given.bf16], "bf16": given.bf16, "same answers": same,
-            **speeds,             "threads": torch.get_num_threads(), "torch": torch.__version__, "machine": platform.machine(),
-            "date": time.strftime("%Y-%m-%d"),
-        }), flush=True)  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "workload": name,
+                    "ratio": round(ratio, 3),
+                    "wanted": wanted[given.bf16],
+                    "bf16": given.bf16,
+                    "same answers": same,
+                    **speeds,
+                    "threads": torch.get_num_threads(),
+                    "torch": torch.__version__,
+                    "machine": platform.machine(),
+                    "date": time.strftime("%Y-%m-%d"),
+                }
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

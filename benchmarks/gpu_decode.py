@@ -1,9 +1,11 @@
-"""Decoding on one GPU beside Hugging Face's Marian `generate`, in one run, in turn. One JSON line a workload.
+"""Decoding on one GPU beside Hugging Face's Marian `generate`, in one run, in turn. One JSON line a
+workload.
 
 python benchmarks/gpu_decode.py [--rounds 5] [--only greedy-1 ...] [--without-hf]
 
-The base model (width 512, 6+6 layers, 32,000 tokens) in bf16, random weights, sources of 16 to 32 tokens, 32 forced tokens each.
-First, on a small model in fp32: that the graphs write what the ordinary engine writes. Needs `transformers` for the comparison.
+The base model (width 512, 6+6 layers, 32,000 tokens) in bf16, random weights, sources of 16 to 32
+tokens, 32 forced tokens each. First, on a small model in fp32: that the graphs write what the
+ordinary engine writes. Needs `transformers` for the comparison.
 """
 
 import argparse
@@ -24,9 +26,13 @@ from regard.search import Beam, Captured, Job, Rules, decode
 
 CUDA, SIZE, STEPS = torch.device("cuda"), 32000, 32
 WORKLOADS = {  # width, sentences, tokens/s wanted or times Hugging Face
-    "greedy-1": (1, 1, 2300.0), "greedy-64": (1, 64, 5.0), "greedy-512": (1, 512, 5.0),
-    "beam4-1": (4, 1, 5.0), "beam4-64": (4, 64, 5.0), "beam4-256": (4, 256, 5.0),
-}  # fmt: skip
+    "greedy-1": (1, 1, 2300.0),
+    "greedy-64": (1, 64, 5.0),
+    "greedy-512": (1, 512, 5.0),
+    "beam4-1": (4, 1, 5.0),
+    "beam4-64": (4, 64, 5.0),
+    "beam4-256": (4, 256, 5.0),
+}
 
 
 def sources(
@@ -102,9 +108,15 @@ def hugging_face() -> Callable[[list[list[int]], int], None]:
         "forced_eos_token_id": None,
     }
     c = MarianConfig(
-        vocab_size=SIZE, d_model=512, max_position_embeddings=256, activation_function="relu", scale_embedding=True,
-        **sizes, **heads, **special,
-    )  # fmt: skip
+        vocab_size=SIZE,
+        d_model=512,
+        max_position_embeddings=256,
+        activation_function="relu",
+        scale_embedding=True,
+        **sizes,
+        **heads,
+        **special,
+    )
     model = MarianMTModel(c).to(CUDA, torch.bfloat16).eval()
 
     def run(rows: list[list[int]], width: int) -> None:

@@ -1,4 +1,5 @@
-"""Training on one GPU: that the fast paths give the plain path's numbers, and how fast they are. One JSON line each.
+"""Training on one GPU: that the fast paths give the plain path's numbers, and how fast they are.
+One JSON line each.
 
 python benchmarks/gpu_train.py [--only base big calculator] [--seconds 10]
 """
@@ -47,7 +48,9 @@ WANTED = {"base": 1_100_000, "big": 550_000, "calculator": 110_000}
 
 
 def batches(name: str, count: int) -> list[Batch]:
-    """768 pairs of U(16, 32) tokens a side, so that three quarters of 32 + 32 places are real; or 125 formulas of 9 and 5."""
+    """768 pairs of U(16, 32) tokens a side, so that three quarters of 32 + 32 places are real; or
+    125 formulas of 9 and 5.
+    """
     rng, v = torch.Generator().manual_seed(0), VOCABULARY[name]
     size, low, high = (125, (9, 5), (9, 5)) if name == "calculator" else (768, (16, 16), (32, 32))
 
@@ -72,7 +75,9 @@ def trainer(
 
 
 def equal(name: str, path: str, made: list[Batch]) -> dict:
-    """Losses of four steps without dropout, and how far the weights are apart after them, beside the plain path's."""
+    """Losses of four steps without dropout, and how far the weights are apart after them, beside
+    the plain path's.
+    """
     found = {}
     for way in ("plain", path):
         t = trainer(name, way, 0.0)
@@ -116,9 +121,14 @@ def speed(name: str, path: str, made: list[Batch], seconds: float) -> dict:
         real = sum(b.tokens + b.source_tokens for b in made) / len(made)
         rate, unit = (step - 12) * real / took, "real tokens/s"
     return {
-        "speed": name, "path": path, unit: round(rate), "wanted": WANTED[name], "ms a step": round(1000 * took / (step - 12), 3),
-        "start s": round(start - began, 1), "GiB": round(torch.cuda.max_memory_allocated() / 2**30, 1),
-    }  # fmt: skip
+        "speed": name,
+        "path": path,
+        unit: round(rate),
+        "wanted": WANTED[name],
+        "ms a step": round(1000 * took / (step - 12), 3),
+        "start s": round(start - began, 1),
+        "GiB": round(torch.cuda.max_memory_allocated() / 2**30, 1),
+    }
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
-"""`regard translate` on one GPU beside its own engine, which is given the same sentences already tokenised.
+"""`regard translate` on one GPU beside its own engine, which is given the same sentences already
+tokenised.
 
 python benchmarks/gpu_translate.py RUN SENTENCES.txt [--beams 1 5] [--profile]
 
-One JSON line a beam: sentences a second of the command (reading, tokenising, decoding, writing; its start-up, measured on
-eight sentences, taken off) and of the engine with the same run, precision and batch, after one pass in which it captures
-its graphs.
+One JSON line a beam: sentences a second of the command (reading, tokenising, decoding, writing; its
+start-up, measured on eight sentences, taken off) and of the engine with the same run, precision and
+batch, after one pass in which it captures its graphs.
 """
 
 import argparse

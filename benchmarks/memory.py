@@ -1,4 +1,5 @@
-"""Memory of a whole `regard.train` on generated pairs: the peak of RssAnon, one JSON line a size, and bytes a pair at the end.
+"""Memory of a whole `regard.train` on generated pairs: the peak of RssAnon, one JSON line a size,
+and bytes a pair at the end.
 
 python benchmarks/memory.py [--pairs 100000 1000000 10000000]
 """

@@ -1,8 +1,10 @@
-"""Our worker in the side-by-side timing of toolkits; `benchmarks/peers.py` puts it beside the others and runs it.
+"""Our worker in the side-by-side timing of toolkits; `benchmarks/peers.py` puts it beside the
+others and runs it.
 
-The protocol's `common.py` owns data, loop and torch.optim.Adam, alike for all: what is timed is our model and loss (not
-Trainer.update, whose optimiser is faster), and our searches. As in benchmarks/train.py dropout is everywhere the same. Blocks
-are pre-norm, our default; torch's, Marian's, d2l's and JoeyNMT's are post-norm here, with as many weights or nearly so.
+The protocol's `common.py` owns data, loop and torch.optim.Adam, alike for all: what is timed is our
+model and loss (not Trainer.update, whose optimiser is faster), and our searches. As in
+benchmarks/train.py dropout is everywhere the same. Blocks are pre-norm, our default; torch's,
+Marian's, d2l's and JoeyNMT's are post-norm here, with as many weights or nearly so.
 """
 
 import os
@@ -27,9 +29,16 @@ class Peer:
     def build(self, c: dict) -> Seq2Seq:
         d = c["dropout"]
         config = TransformerConfig(
-            width=c["d"], ffn=c["ffn"], heads=c["heads"], encoder_layers=c["layers"], decoder_layers=c["layers"],
-            dropout=d, attention_dropout=d, activation_dropout=d, tie="all",
-        )  # fmt: skip
+            width=c["d"],
+            ffn=c["ffn"],
+            heads=c["heads"],
+            encoder_layers=c["layers"],
+            decoder_layers=c["layers"],
+            dropout=d,
+            attention_dropout=d,
+            activation_dropout=d,
+            tie="all",
+        )
         return build_model(config, c["vocab"], c["vocab"])
 
     def loss(self, model: Seq2Seq, b: dict) -> torch.Tensor:

@@ -1,13 +1,16 @@
-"""Regard beside other toolkits, each in its own virtual environment, timed in turn. One JSON line a workload and peer.
+"""Regard beside other toolkits, each in its own virtual environment, timed in turn. One JSON line a
+workload and peer.
 
-python benchmarks/peers.py [--peers hf d2l ...] [--sets W1 W2 ...] [--rounds 5] [--busy] [--folder .peers] [options of run.py]
+python benchmarks/peers.py [--peers hf d2l ...] [--sets W1 W2 ...] [--rounds 5] [--busy]
+    [--folder .peers] [options of run.py]
 
-The workloads, the other workers and the clock are those of ../shared/peers (or $REGARD_PEERS), its README says how they are
-taken; only the ratio counts: speed in units of torch.nn.Transformer's (`torchnn`, always there), the median over the rounds.
-`clean` rounds are those in which nobody else used the machine: with fewer than 3, do not believe the ratio, or use --busy.
-Workers of W3 keep 3.5 GB each: there torchnn and regard are timed anew beside two peers at a time, which 24 GB hold.
-Missing environments are set up first, a gigabyte and up to three minutes each. Progress goes to stderr, what a failing worker
-says to FOLDER/peerbench_NAME.err.
+The workloads, the other workers and the clock are those of ../shared/peers (or $REGARD_PEERS), its
+README says how they are taken; only the ratio counts: speed in units of torch.nn.Transformer's
+(`torchnn`, always there), the median over the rounds. `clean` rounds are those in which nobody else
+used the machine: with fewer than 3, do not believe the ratio, or use --busy. Workers of W3 keep 3.5
+GB each: there torchnn and regard are timed anew beside two peers at a time, which 24 GB hold.
+Missing environments are set up first, a gigabyte and up to three minutes each. Progress goes to
+stderr, what a failing worker says to FOLDER/peerbench_NAME.err.
 """
 
 import argparse
@@ -62,7 +65,8 @@ def main() -> int:
     kit = Path(os.environ.get("REGARD_PEERS") or HERE.parent.parent / "shared" / "peers").resolve()
     if not (kit / "run.py").exists():
         print(
-            f"no peers to compare with: {kit} has no run.py; set REGARD_PEERS to the folder that has",
+            f"no peers to compare with: {kit} has no run.py; set REGARD_PEERS to the folder that "
+            f"has",
             file=sys.stderr,
         )
         return 2

@@ -1,13 +1,15 @@
-"""From a file of pairs to the first training step: seconds and anonymous memory of `regard.train`, one JSON line a size.
+"""From a file of pairs to the first training step: seconds and anonymous memory of `regard.train`,
+one JSON line a size.
 
 python benchmarks/prepare.py [--pairs 100000 1000000] [--small] [--folder DIR]
 
-The pairs are made up and the same on every machine: words of the built-in phrases and 60,000 invented ones, drawn by Zipf's
-law, about 150 bytes a pair. Seconds count from the start of Python; `cpu` is user and system time of all threads, which others
-on the same machine change little. `prepared MiB` is the peak of RssAnon until the run is prepared, less 4 bytes a parameter of
-the model that is built to count them; `first step MiB` until the first step is done, less 16 (weight, gradient, two of Adam):
-that has the activations of a batch too. --small trains a model of width 16 with 8,000
-tokens, which leaves what grows with the data.
+The pairs are made up and the same on every machine: words of the built-in phrases and 60,000
+invented ones, drawn by Zipf's law, about 150 bytes a pair. Seconds count from the start of Python;
+`cpu` is user and system time of all threads, which others on the same machine change little.
+`prepared MiB` is the peak of RssAnon until the run is prepared, less 4 bytes a parameter of the
+model that is built to count them; `first step MiB` until the first step is done, less 16 (weight,
+gradient, two of Adam): that has the activations of a batch too. --small trains a model of width 16
+with 8,000 tokens, which leaves what grows with the data.
 """
 
 import argparse

@@ -1,11 +1,13 @@
-"""Fingerprints of what Regard computes: the same before and after a change that should change nothing.
+"""Fingerprints of what Regard computes: the same before and after a change that should change
+nothing.
 
     PYTHONPATH=src python benchmarks/same.py [--run RUN --texts FILE] > before.json
 
 Trains the presets demo, course and rnn for 200 steps each on one thread, and hashes their weights,
-their logs (without the clock) and the config they were trained with. With --run, also translates the
-first 500 lines of FILE by greedy search and by a beam of 5, and hashes texts, scores and warnings.
-Compare the two outputs with `diff`; figures hold for one machine and one version of torch.
+their logs (without the clock) and the config they were trained with. With --run, also translates
+the first 500 lines of FILE by greedy search and by a beam of 5, and hashes texts, scores and
+warnings. Compare the two outputs with `diff`; figures hold for one machine and one version of
+torch.
 """
 
 import argparse

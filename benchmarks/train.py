@@ -1,12 +1,14 @@
-"""Training on a CPU beside torch.nn.Transformer, in one run, in turn. One JSON line a workload; only the ratio counts.
+"""Training on a CPU beside torch.nn.Transformer, in one run, in turn. One JSON line a workload;
+only the ratio counts.
 
 python benchmarks/train.py [--rounds 7] [--only W1 W2 W2b W3] [--busy]
 
-Both sides start from the same weights; before the clock starts their losses without dropout are compared. Both then train
-with the same dropout everywhere (embeddings, attention weights, inside and after the feed-forward). torch.nn.Transformer is
-used as its manual has it, with torch.optim.Adam; ours is Trainer.update as `regard train` calls it, with AdamW (no decay: the
-same rule), clipping, guard and counting.
-W2b is bfloat16 on both sides: where a CPU announces AMX that does not work, set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.
+Both sides start from the same weights; before the clock starts their losses without dropout are
+compared. Both then train with the same dropout everywhere (embeddings, attention weights, inside
+and after the feed-forward). torch.nn.Transformer is used as its manual has it, with
+torch.optim.Adam; ours is Trainer.update as `regard train` calls it, with AdamW (no decay: the same
+rule), clipping, guard and counting. W2b is bfloat16 on both sides: where a CPU announces AMX that
+does not work, set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.
 """
 
 import argparse
@@ -71,7 +73,9 @@ WORKLOADS = {
 
 
 def batches(name: str) -> list[Batch]:
-    """W1: 125 formulas cut to 9 and 5 tokens; W2: 64 pairs of U(5, 30) tokens a side; W3: pairs until 1,500 target tokens."""
+    """W1: 125 formulas cut to 9 and 5 tokens; W2: 64 pairs of U(5, 30) tokens a side; W3: pairs
+    until 1,500 target tokens.
+    """
     w, rng = WORKLOADS[name], random.Random(7)
 
     def formula() -> tuple[list[int], list[int]]:
@@ -119,9 +123,13 @@ class Plain(nn.Module):
         )
         padding = b.source == 0
         hidden = self.body(
-            self.place(b.source), self.place(b.target_in), tgt_mask=causal, src_key_padding_mask=padding,
-            memory_key_padding_mask=padding, tgt_is_causal=True,
-        )  # fmt: skip
+            self.place(b.source),
+            self.place(b.target_in),
+            tgt_mask=causal,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
         logits = nn.functional.linear(hidden, self.embed.weight)
         return nn.functional.cross_entropy(
             logits.flatten(0, 1), b.target_out.flatten(), ignore_index=0
@@ -160,9 +168,16 @@ def sides(name: str, made: list[Batch]) -> tuple[dict[str, Callable[[Batch], Non
     w, low, d = WORKLOADS[name], name.endswith("b"), WORKLOADS[name]["dropout"]
     torch.manual_seed(0)
     c = TransformerConfig(
-        width=w["width"], ffn=w["ffn"], heads=w["heads"], encoder_layers=w["layers"], decoder_layers=w["layers"],
-        dropout=d, attention_dropout=d, activation_dropout=d, tie="all",
-    )  # fmt: skip
+        width=w["width"],
+        ffn=w["ffn"],
+        heads=w["heads"],
+        encoder_layers=w["layers"],
+        decoder_layers=w["layers"],
+        dropout=d,
+        attention_dropout=d,
+        activation_dropout=d,
+        tie="all",
+    )
     model, plain = build_model(c, w["size"], w["size"]), Plain(w)
     take_over(plain, model)
     counts = [sum(p.numel() for p in m.parameters()) for m in (model, plain)]
@@ -174,8 +189,15 @@ def sides(name: str, made: list[Batch]) -> tuple[dict[str, Callable[[Batch], Non
         apart = abs(float(sums.loss) / sums.tokens - float(plain(made[0])))
     model.train(), plain.train()
     optimizer = torch.optim.Adam(plain.parameters(), lr=1e-4)
-    train = TrainConfig(smoothing=0.0, rate=1e-4, warmup=0, schedule="constant", optimizer="adamw", path="plain",
-                        precision="bf16" if low else "fp32")  # fmt: skip
+    train = TrainConfig(
+        smoothing=0.0,
+        rate=1e-4,
+        warmup=0,
+        schedule="constant",
+        optimizer="adamw",
+        path="plain",
+        precision="bf16" if low else "fp32",
+    )
     trainer = Trainer(model, lambda step: made[0], train, steps=10**6, device=torch.device("cpu"))
 
     def step(b: Batch) -> None:
@@ -222,12 +244,23 @@ def main() -> None:
         median = {
             f"{who} tokens/s": round(statistics.median(values)) for who, values in speeds.items()
         }
-        print(json.dumps({
-            "workload": name, "ratio": round(ratio, 3), "wanted": WORKLOADS[name]["wanted"], "losses differ by": apart, **median,
-            "clock": "processor" if given.busy else "wall", "threads": torch.get_num_threads(),
-            "torch": torch.__version__, "machine": platform.processor() or platform.machine(),
-            "date": time.strftime("%Y-%m-%d"),
-        }), flush=True)  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "workload": name,
+                    "ratio": round(ratio, 3),
+                    "wanted": WORKLOADS[name]["wanted"],
+                    "losses differ by": apart,
+                    **median,
+                    "clock": "processor" if given.busy else "wall",
+                    "threads": torch.get_num_threads(),
+                    "torch": torch.__version__,
+                    "machine": platform.processor() or platform.machine(),
+                    "date": time.strftime("%Y-%m-%d"),
+                }
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Draw every figure of the README and the book: `make docs`. Trains what is not in runs/docs first: some minutes."""
+"""Draw every figure of the README and the book: `make docs`. Trains what is not in runs/docs first:
+some minutes.
+"""
 
 import shutil
 from pathlib import Path
@@ -60,7 +62,10 @@ def main() -> None:
     pairs = TASKS["phrases"].pairs(10, 1, split="test", options={})
     at_once = translator(" ".join(source for source, _ in pairs))
     long = translator.look(at_once.source, at_once.ids)
-    title_60 = "Ten sentences read at once, by a model that has only ever seen one at a time: it loses its place"
+    title_60 = (
+        "Ten sentences read at once, by a model that has only ever seen one at a time: it loses "
+        "its place"
+    )
     heatmap(long.matrix(), long.target, long.source, title=title_60, out=HERE / "attention-60.png")
     beam_tree(translator.tree(SENTENCE, 3), title=SENTENCE, out=HERE / "beam.png")
     looks = [

@@ -46,16 +46,22 @@ print("\nscore       parameters    loss    BLEU  exactly right  training  tokens
 for score, run in runs.items():
     report = regard.evaluate(run).report
     last = [record for record in run.records() if record["kind"] == "train"][-1]
-    figures = f"{report.loss:6.3f}  {report.bleu:6.1f}  {report.exact_match:13.1%}  {last['seconds']:6.1f} s"
+    figures = (
+        f"{report.loss:6.3f}  {report.bleu:6.1f}  {report.exact_match:13.1%}  "
+        f"{last['seconds']:6.1f} s"
+    )
     print(
-        f"{score:10}  {run.manifest['parameters']:10,}  {figures}  {last['tokens_per_second']:8,.0f}"
+        f"{score:10}  {run.manifest['parameters']:10,}  {figures}  "
+        f"{last['tokens_per_second']:8,.0f}"
     )
 
-# Is the difference more than luck with these test sentences? (Luck with the seed is another question: try train.seed.)
+# Is the difference more than luck with these test sentences? (Luck with the seed is another
+# question: try train.seed.)
 comparison = regard.evaluate(runs["additive"], against=runs["scaled_dot"]).comparison
 interval = f"95 % between {comparison.low:+.2f} and {comparison.high:+.2f}"
 print(
-    f"\nadditive - scaled dot: {comparison.difference:+.2f} BLEU, {interval}, p = {comparison.p:.3f}"
+    f"\nadditive - scaled dot: {comparison.difference:+.2f} BLEU, {interval}, p = "
+    f"{comparison.p:.3f}"
 )
 
 curves(

@@ -1,4 +1,5 @@
-"""How deep? English to French with 1, 2 and 3 blocks: what another block costs in time, and what it gives.
+"""How deep? English to French with 1, 2 and 3 blocks: what another block costs in time, and what it
+gives.
 
 python examples/how_deep.py        (about 10 minutes on two cores)
 """

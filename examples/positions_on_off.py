@@ -1,7 +1,7 @@
 """What are positions for? Learning to calculate with them and without.
 
-Attention sees a set. Without positions 123+123 and 321+321 are the same set of characters, so the two questions get the
-same answer, whatever is learned.
+Attention sees a set. Without positions 123+123 and 321+321 are the same set of characters, so the
+two questions get the same answer, whatever is learned.
 
 python examples/positions_on_off.py        (about 10 minutes on two cores)
 """
@@ -60,7 +60,8 @@ print(f"{'the truth':10}  {0:6.3f}  {1:14.1%}  {1:13.1%}  {246:10}  {642:10}")
 
 one, other = first_digits["none"]
 print(
-    f"\nWithout positions the first digits are {one!r} and {other!r}: {'the same' if one == other else 'NOT the same'}."
+    f"\nWithout positions the first digits are {one!r} and {other!r}: "
+    f"{'the same' if one == other else 'NOT the same'}."
 )
 
 curves(

@@ -1,4 +1,5 @@
-"""An RNN that must squeeze a sentence into one vector, an RNN that may look back, and a Transformer.
+"""An RNN that must squeeze a sentence into one vector, an RNN that may look back, and a
+Transformer.
 
 python examples/rnn_vs_transformer.py        (about 12 minutes on two cores)
 """

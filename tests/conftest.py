@@ -1,4 +1,6 @@
-"""What tests share: the option --law-seed, tiny settings, one trained run, and the command itself."""
+"""What tests share: the option --law-seed, tiny settings, one trained run, and the command
+itself.
+"""
 
 import os
 import signal
@@ -17,7 +19,8 @@ hypothesis.settings.register_profile(
 )  # the same examples every time; others by --law-seed
 hypothesis.settings.load_profile("regard")
 
-# A shell starts what runs in the background with Ctrl-C ignored, and every child would inherit that.
+# A shell starts what runs in the background with Ctrl-C ignored, and every child would inherit
+# that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Settings = dict[str, dict[str, Any]]
@@ -30,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="draw other weights, batches and hypothesis examples: laws must hold for every N (default: 0)",
+        help="draw other weights, batches and examples: laws must hold for every N (default: 0)",
     )
 
 

@@ -1,4 +1,6 @@
-"""Words that must and must not come, samples of least risk, coverage, ensembles, alternatives at a position."""
+"""Words that must and must not come, samples of least risk, coverage, ensembles, alternatives at a
+position.
+"""
 
 import math
 import random
@@ -31,7 +33,9 @@ TEXTS = [
 
 
 def translator(kind, seed=0, config=None, **search) -> Translator:
-    """A model that has learned nothing: it has no wish to do as it is told. In float64 no two answers are equally good."""
+    """A model that has learned nothing: it has no wish to do as it is told. In float64 no two
+    answers are equally good.
+    """
     torch.manual_seed(seed)
     tokenizer = train_tokenizer(kind, TEXTS, size=400)
     model = build_model(config or TINY, tokenizer.size, tokenizer.size).eval().double()
@@ -158,7 +162,9 @@ def test_coverage_ranks_by_the_score_and_a_penalty():
     ],
 )
 def test_a_score_has_one_unit(settings, wishes, length_penalty):
-    """Log-probability over length to the penalty, exactly, however the answers were found and ranked."""
+    """Log-probability over length to the penalty, exactly, however the answers were found and
+    ranked.
+    """
     ours = translator("words", 2, length_penalty=length_penalty, **settings)
     for result in ours(TEXTS[:3], **wishes):
         length = len(result.logprobs)

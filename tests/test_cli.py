@@ -20,7 +20,10 @@ from regard.cli import app, main
 from regard.inspection import page
 
 VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets"]
-FIELDS = "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples seconds tokens_per_second"
+FIELDS = (
+    "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples "
+    "seconds tokens_per_second"
+)
 
 
 def call(*words: object) -> str:
@@ -227,7 +230,9 @@ def standard_input():
 
 @pytest.mark.parametrize("windows", [False, True])
 def test_lines_are_grouped_as_they_come(standard_input, monkeypatch, windows):
-    """On Windows `select` knows only sockets: there what has come is answered without waiting for more."""
+    """On Windows `select` knows only sockets: there what has come is answered without waiting for
+    more.
+    """
     bursts = sys.modules["regard.cli.translate"]._bursts  # regard.cli.translate is the command
 
     def refuse(*_):
@@ -335,7 +340,10 @@ def test_stream_answers_before_the_end(run):
 
 
 def test_a_reader_of_pairs_may_leave():
-    words = f"{sys.executable} -m regard data generate copy --count 100000 | head -1; echo ${{PIPESTATUS[0]}}"
+    words = (
+        f"{sys.executable} -m regard data generate copy --count 100000 | head -1; echo "
+        f"${{PIPESTATUS[0]}}"
+    )
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
     assert done.stdout.split("\n")[1] == "0"
     assert done.stderr == ""
@@ -347,7 +355,10 @@ def test_a_reader_of_pairs_may_leave():
 def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
     """`regard translate … | head -1`, also while more input is still awaited."""
     (tmp_path / "in.txt").write_text("1+1\n" * 1500)
-    words = f"{sys.executable} -m regard translate {run.path} --json {source} | head -1; echo ${{PIPESTATUS[0]}}"
+    words = (
+        f"{sys.executable} -m regard translate {run.path} --json {source} | head -1; echo "
+        f"${{PIPESTATUS[0]}}"
+    )
     began = time.monotonic()
     done = subprocess.run(
         ["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, timeout=60
@@ -360,7 +371,9 @@ def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
 
 
 def test_bytes_that_are_no_text(run, tmp_path):
-    """A broken line in the middle, a NUL, a line of 10 MB: each line has its answer, and the next one comes."""
+    """A broken line in the middle, a NUL, a line of 10 MB: each line has its answer, and the next
+    one comes.
+    """
     lines = [b"1+1", b"2\xff+\xe9", b"3\x00+3", b"9" * 10_000_000, b"1+1", b"caf\xc3"]
     (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
     words = [sys.executable, "-m", "regard", "translate", str(run.path)]
@@ -461,8 +474,13 @@ def test_evaluate_json(run):
 def test_evaluate_against(run):
     found = json.loads(call("evaluate", run.path, "--against", run.path, "--json"))
     assert found.pop("against") | {"p": None} == {
-        "a": found["bleu"], "b": found["bleu"], "difference": 0, "low": 0, "high": 0, "p": None,
-    }  # fmt: skip
+        "a": found["bleu"],
+        "b": found["bleu"],
+        "difference": 0,
+        "low": 0,
+        "high": 0,
+        "p": None,
+    }
     assert list(found) == [*FIELDS.split(), "seen_in_training"]
     assert "a difference of +0.00" in call("evaluate", run.path, "--against", run.path)
 
@@ -497,8 +515,8 @@ def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
     assert 0 < against["low"] <= against["difference"] <= against["high"]
     said = call("evaluate", run.path, "test.tsv", "--against", "worse").splitlines()[-1]
     assert (
-        f"BLEU {against['a']:.2f}, the other {against['b']:.2f}: a difference of +{against['difference']:.2f} (95 %: +"
-        in said
+        f"BLEU {against['a']:.2f}, the other {against['b']:.2f}: a difference of "
+        f"+{against['difference']:.2f} (95 %: +" in said
     )
 
 
@@ -569,9 +587,18 @@ def test_an_unknown_option_is_one_line(command, here):
 
 
 def test_interrupted_training_saves_and_goes_on(here, command):
-    tiny = "model.width=16 model.ffn=16 model.heads=2 model.encoder_layers=1 model.decoder_layers=1 search.width=1"
-    sizes = "data.options.train=50 data.options.dev=5 data.options.test=5 train.epochs=0 train.tensorboard=off"
-    often = "train.log_every=5 train.evaluate_every=1000000 train.save_every=1000000 train.steps=1000000"
+    tiny = (
+        "model.width=16 model.ffn=16 model.heads=2 model.encoder_layers=1 model.decoder_layers=1 "
+        "search.width=1"
+    )
+    sizes = (
+        "data.options.train=50 data.options.dev=5 data.options.test=5 train.epochs=0 "
+        "train.tensorboard=off"
+    )
+    often = (
+        "train.log_every=5 train.evaluate_every=1000000 train.save_every=1000000 "
+        "train.steps=1000000"
+    )
     words = [
         sys.executable,
         "-m",

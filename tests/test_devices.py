@@ -1,4 +1,6 @@
-"""Where a translator computes: when a GPU takes over, what happens where it has no room, and what a pickle carries."""
+"""Where a translator computes: when a GPU takes over, what happens where it has no room, and what a
+pickle carries.
+"""
 
 import copy
 import json
@@ -32,7 +34,9 @@ def answers(translator, **wishes):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A machine with a GPU, as far as the decision goes; what would be moved there is only noted."""
+    """A machine with a GPU, as far as the decision goes; what would be moved there is only
+    noted.
+    """
     moves = []
 
     def pick(name, setting):

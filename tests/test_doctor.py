@@ -1,4 +1,6 @@
-"""`regard doctor`: a good run passes; each kind of damage is named by the row that looks for it, and nothing is changed."""
+"""`regard doctor`: a good run passes; each kind of damage is named by the row that looks for it,
+and nothing is changed.
+"""
 
 import hashlib
 import json
@@ -166,7 +168,9 @@ def test_a_run_without_checkpoints_starts_at_the_beginning(mine):
 
 
 def test_resume_that_is_not_exact_is_found(mine, monkeypatch):
-    """Such as one that forgets the sums since the last line of the log, or the optimiser's memory."""
+    """Such as one that forgets the sums since the last line of the log, or the optimiser's
+    memory.
+    """
     restore = training.Trainer.from_json
 
     def forgets(self, values):
@@ -211,7 +215,9 @@ def test_the_table(mine, width):
 
 
 def test_whatever_goes_wrong_is_a_row(mine, monkeypatch):
-    """Such as a checkpoint of a version that counted other things; the other rows are told all the same."""
+    """Such as a checkpoint of a version that counted other things; the other rows are told all the
+    same.
+    """
     monkeypatch.setattr(module, "load_checkpoint", lambda *given: [][1])
     rows = examine(mine, 1)
     assert failed(rows) == [RESUME]

@@ -1,4 +1,6 @@
-"""`regard doctor` on models: good ones of every kind pass; of a broken one exactly the right row fails, and names the fault."""
+"""`regard doctor` on models: good ones of every kind pass; of a broken one exactly the right row
+fails, and names the fault.
+"""
 
 import json
 import shutil
@@ -26,11 +28,17 @@ from regard.runs.run import Run
 from regard.text.vocabulary import BOS, EOS
 
 NUMBERS, FUTURE, ONLINE, PADDING = (
-    "no NaN, weights sum to one", "the future is not seen", "source is read as it comes", "padding has no influence",
-)  # fmt: skip
+    "no NaN, weights sum to one",
+    "the future is not seen",
+    "source is read as it comes",
+    "padding has no influence",
+)
 COMPANY, MODES, LOGGED, HEADS = (
-    "alone or in company: the same", "train and eval mode agree", "dev loss is the logged one", "heads at work",
-)  # fmt: skip
+    "alone or in company: the same",
+    "train and eval mode agree",
+    "dev loss is the logged one",
+    "heads at work",
+)
 FINITE, WEIGHTS, VOCABULARY = "every weight is finite", "best weights load", "vocabulary in use"
 SIZE = 30
 

@@ -1,4 +1,6 @@
-"""Evidence on a trained run: the rank correlation, the commands, and a run that is pruned. What it means is law 13."""
+"""Evidence on a trained run: the rank correlation, the commands, and a run that is pruned. What it
+means is law 13.
+"""
 
 import dataclasses
 import hashlib
@@ -115,7 +117,9 @@ def digest(folder):
 
 @pytest.fixture(scope="module")
 def pruned(run, tmp_path_factory):
-    """Without three of its six heads: a fourth comes back when the score falls, so that one attention keeps half of itself."""
+    """Without three of its six heads: a fourth comes back when the score falls, so that one
+    attention keeps half of itself.
+    """
     before, falling = digest(run.path), iter([0.5, 0.0, 0.5])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

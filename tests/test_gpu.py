@@ -1,4 +1,6 @@
-"""A user's way to a GPU: load, translate, evaluate, prune, doctor and the command line. Needs a CUDA device."""
+"""A user's way to a GPU: load, translate, evaluate, prune, doctor and the command line. Needs a
+CUDA device.
+"""
 
 import json
 import pickle

@@ -137,7 +137,10 @@ def test_nothing_runs_what_a_file_says(path):
 
 
 def test_the_walk_sees_offences():
-    text = "import pickle\nfrom dill import load\ntorch.load(f)\neval(x)\nrun(x, shell=True)\nmodel.eval()"
+    text = (
+        "import pickle\nfrom dill import load\ntorch.load(f)\neval(x)\nrun(x, "
+        "shell=True)\nmodel.eval()"
+    )
     assert len(list(offences(ast.parse(text)))) == 5
 
 

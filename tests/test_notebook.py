@@ -1,4 +1,6 @@
-"""In a notebook: results, records and runs show themselves, without a script; training draws one curve again in its place."""
+"""In a notebook: results, records and runs show themselves, without a script; training draws one
+curve again in its place.
+"""
 
 import re
 import sys

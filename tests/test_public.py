@@ -1,4 +1,6 @@
-"""The public surface: what `import regard` offers, what it costs, and what a type checker makes of it."""
+"""The public surface: what `import regard` offers, what it costs, and what a type checker makes of
+it.
+"""
 
 import os
 import re

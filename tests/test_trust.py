@@ -1,4 +1,6 @@
-"""Can an answer be trusted? Loops, coverage, strange characters, long texts: as a user meets them."""
+"""Can an answer be trusted? Loops, coverage, strange characters, long texts: as a user meets
+them.
+"""
 
 import math
 import re
@@ -140,7 +142,9 @@ def test_what_was_drawn_or_demanded_is_left_alone(wish):
 
 
 def test_a_loop_that_cannot_be_broken_is_told():
-    """Nothing else may follow, so that the second answer stops in the same loop: the first is kept."""
+    """Nothing else may follow, so that the second answer stops in the same loop: the first
+    is kept.
+    """
     translator = chain({"^": {"a": 1}, "a": {"a": 1}}, no_repeat=0, limit_ratio=0.0, limit_extra=3)
     result = translator("h")
     assert result.text == "aaa"
@@ -157,7 +161,9 @@ def test_the_users_no_repeat_is_left_alone():
 
 
 def test_a_sure_repetition_is_left_alone():
-    """Eight times the same and a sure end, as 10^8 or SCAN's `walk … thrice` have it: one decode, no word."""
+    """Eight times the same and a sure end, as 10^8 or SCAN's `walk … thrice` have it: one decode,
+    no word.
+    """
     translator = chain({"^": {"a": 1}, "a": {"a": 0.1, "$": 0.9}}, minimum=8)
     result = translator("h")
     assert (result.text, result.warnings, translator.model.asked) == ("a" * 8, [], 1)

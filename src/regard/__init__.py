@@ -78,7 +78,9 @@ __all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: torch takes a second, and `regard --help` does not need it."""
+    """Import a public name when it is first used: torch takes a second, and `regard --help` does
+    not need it.
+    """
     if name in _MODULES:
         return import_module(f"regard.{name}")
     if name in _NAMES:

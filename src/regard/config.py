@@ -1,4 +1,6 @@
-"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that. Each default stands here and nowhere else."""
+"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that. Each default stands
+here and nowhere else.
+"""
 
 import contextlib
 import dataclasses
@@ -13,7 +15,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from regard.errors import UserError, nearest
 
 Settings = dict[str, dict[str, Any]]
-"""Settings before construction: section -> name -> value. Merged field by field, then built once."""
+"""Settings before construction: section -> name -> value. Merged field by field, then built once.
+"""
 
 ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
 PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
@@ -24,13 +27,16 @@ class DataConfig:
     """Where pairs come from and how they are batched."""
 
     path: str = ""  # A task, a named corpus, a file or a folder.
-    source: str = ""  # Name of the source side: file suffix (`en`), JSON key or Parquet column. Empty: the first column.
+    # Name of the source side: file suffix (`en`), JSON key or Parquet column. Empty: the first
+    # column.
+    source: str = ""
     target: str = ""  # Name of the target side, as above.
     limit: int = 0  # Use at most this many training pairs, drawn evenly over the file. 0: all.
     group: Literal["source", "pair"] = (
         "source"  # pairs that share this stay in one split; pair: a source or a target
     )
-    dev: int = 0  # Pairs split off for validation where the data has no split of its own. 0: 5 %, at most 2,000.
+    # Pairs split off for validation where the data has no split of its own. 0: 5 %, at most 2,000.
+    dev: int = 0
     test: int = 0  # Pairs split off for the final test, as above.
     seed: int = 123456  # Seed of splits and generated tasks.
     options: dict[str, Any] = field(
@@ -39,9 +45,11 @@ class DataConfig:
     max_length: int = (
         256  # Pairs with a side of more tokens than this are left out of training, and counted.
     )
-    batch_tokens: int = 4096  # Tokens in a batch, counted with padding on the longer side. Ignored if batch_sentences is set.
+    # Tokens in a batch, counted with padding on the longer side. Ignored if batch_sentences is set.
+    batch_tokens: int = 4096
     batch_sentences: int = 0  # Pairs in a batch, whatever their length. 0: use batch_tokens.
-    tokenized: bool = False  # The text is cut into words already: BLEU counts them as they stand (sacreBLEU's `none`).
+    # The text is cut into words already: BLEU counts them as they stand (sacreBLEU's `none`).
+    tokenized: bool = False
     digest: str = ""  # sha256 of the encoded training data; written by training, checked on resume.
 
     @property
@@ -96,8 +104,12 @@ class TransformerConfig:
     activation_dropout: float = 0.0  # Inside the feed-forward layer.
     max_positions: int = 1024  # Size of a learned position table.
     relative_clip: int = 16  # Distance beyond which relative positions are alike.
-    causal: bool = False  # The encoder sees only what came before, so that it can read a source while it is being written.
-    wait: int = 0  # Wait-k: target token t, counted from 0, sees the first wait + t source tokens. 0: all. Needs causal.
+    # The encoder sees only what came before, so that it can read a source while it is being
+    # written.
+    causal: bool = False
+    # Wait-k: target token t, counted from 0, sees the first wait + t source tokens. 0: all. Needs
+    # causal.
+    wait: int = 0
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -110,13 +122,16 @@ class TransformerConfig:
             raise UserError("model.position=rotary needs an even width per head")
         if self.wait and not self.causal:
             raise UserError(
-                f"model.wait={self.wait} needs an encoder that does not look ahead: set model.causal=true as well"
+                f"model.wait={self.wait} needs an encoder that does not look ahead: set "
+                f"model.causal=true as well"
             )
 
 
 @dataclass(frozen=True)
 class RNNConfig:
-    """Recurrent encoder-decoder, with attention before the cell (Bahdanau et al. 2015), after it (Luong et al. 2015) or none."""
+    """Recurrent encoder-decoder, with attention before the cell (Bahdanau et al. 2015), after it
+    (Luong et al. 2015) or none.
+    """
 
     kind: Literal["rnn"] = "rnn"  # Which model.
     cell: Literal["rnn", "gru", "lstm"] = "lstm"  # Which recurrence.
@@ -145,7 +160,8 @@ class RNNConfig:
             )
         if self.bidirectional and self.width % 2:
             raise UserError(
-                f"model.width={self.width} must be even for a bidirectional encoder: each direction has half of it"
+                f"model.width={self.width} must be even for a bidirectional encoder: each "
+                f"direction has half of it"
             )
 
 
@@ -175,8 +191,10 @@ class TrainConfig:
     rdrop: float = (
         0.0  # Weight of R-Drop: two looks with different dropout must agree. 0: one look.
     )
-    ema: float = 0.0  # Decay of a moving average of the weights, which is then what is judged and used. 0: none.
-    spike: float = 6.0  # Leave out a step whose loss or gradient norm is so many sigmas above the last ones. 0: never.
+    # Decay of a moving average of the weights, which is then what is judged and used. 0: none.
+    ema: float = 0.0
+    # Leave out a step whose loss or gradient norm is so many sigmas above the last ones. 0: never.
+    spike: float = 6.0
     accumulate: int = 1  # Batches per update.
     precision: Literal["auto", "fp32", "bf16"] = (
         "auto"  # auto: bf16 on a GPU that has it, else fp32
@@ -190,7 +208,9 @@ class TrainConfig:
     strategy: Literal["ddp", "fsdp"] = (
         "ddp"  # Under torchrun: every process holds the model, or a part of it.
     )
-    threads: int = 0  # CPU threads. 0: as many as torch would use; the number is then written here, since results depend on it.
+    # CPU threads. 0: as many as torch would use; the number is then written here, since results
+    # depend on it.
+    threads: int = 0
     evaluate_every: int = 500  # Steps between looks at the dev data.
     save_every: int = 500  # Steps between checkpoints.
     log_every: int = 50  # Steps between lines of the log.
@@ -210,7 +230,8 @@ class TrainConfig:
             raise UserError("train.steps=0 and train.epochs=0: nothing would be trained")
         if self.optimizer == "muon" and self.strategy == "fsdp":
             raise UserError(
-                "train.optimizer=muon needs whole matrices: train.strategy=ddp, or another optimiser"
+                "train.optimizer=muon needs whole matrices: train.strategy=ddp, or another "
+                "optimiser"
             )
 
 
@@ -225,8 +246,11 @@ class SearchConfig:
     limit_extra: int = 20  # See limit_ratio.
     minimum: int = 0  # Shortest answer, in tokens.
     no_repeat: int = 0  # No n-gram of this size twice. 0: allowed.
-    diversity: float = 0.0  # The n-th best continuation of a hypothesis counts as n times this worse: n-best lists differ more.
-    coverage: float = 0.0  # Weight of the coverage penalty: answers that leave parts of the source unread are worth less.
+    # The n-th best continuation of a hypothesis counts as n times this worse: n-best lists differ
+    # more.
+    diversity: float = 0.0
+    # Weight of the coverage penalty: answers that leave parts of the source unread are worth less.
+    coverage: float = 0.0
     precision: Literal["fp32", "bf16"] = "fp32"  # Of the weights, in decoding.
     batch_tokens: int = 4096  # Source tokens decoded together.
     split: bool = (
@@ -248,7 +272,8 @@ class Config:
         # An RNN asks on the CPU how long its sentences are, so no graph can hold its step.
         if isinstance(self.model, RNNConfig) and self.train.path in ("compiled", "captured"):
             raise UserError(
-                f"train.path={self.train.path} needs model.kind=transformer: an RNN trains with train.path=auto, plain or packed"
+                f"train.path={self.train.path} needs model.kind=transformer: an RNN trains with "
+                f"train.path=auto, plain or packed"
             )
 
 
@@ -287,7 +312,9 @@ SECTIONS: dict[str, Any] = {
 
 
 def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Construct a Config; an unknown key names its nearest neighbour, a wrong value says what is allowed."""
+    """Construct a Config; an unknown key names its nearest neighbour, a wrong value says what is
+    allowed.
+    """
     parts: dict[str, Any] = {}
     for section, values in settings.items():
         if section not in SECTIONS:
@@ -356,7 +383,9 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
 
 
 def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Later layers win, field by field. A layer that changes model.kind drops the other kind's fields below it."""
+    """Later layers win, field by field. A layer that changes model.kind drops the other kind's
+    fields below it.
+    """
     merged: Settings = {}
     for layer in layers:
         for section, values in layer.items():
@@ -381,7 +410,9 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
 
 
 def parse_overrides(words: Iterable[str]) -> Settings:
-    """`train.steps=100 data.options.complexity=3` -> settings, as text: the field says later what it means."""
+    """`train.steps=100 data.options.complexity=3` -> settings, as text: the field says later what
+    it means.
+    """
     settings: Settings = {}
     for word in words:
         name, equals, text = word.partition("=")

@@ -1,11 +1,15 @@
-"""The one exception a caller's mistake raises: its text is the whole message, ready to be shown to a person."""
+"""The one exception a caller's mistake raises: its text is the whole message, ready to be shown to
+a person.
+"""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the caller can put right. Says what, where and what to do; the command line prints it and exits with `code`."""
+    """Something the caller can put right. Says what, where and what to do; the command line prints
+    it and exits with `code`.
+    """
 
     code = 2
 
@@ -25,7 +29,9 @@ class Interrupted(Exception):
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a message that there is no such name: the one it is most like, or all there are."""
+    """The end of a message that there is no such name: the one it is most like, or all there
+    are.
+    """
     names = list(known)
     if near := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
         return f"; did you mean {prefix}{near[0]}?"

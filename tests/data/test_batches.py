@@ -1,4 +1,6 @@
-"""Corpora on disk and batches from them: nothing lost, nothing cut, the same whatever was asked before."""
+"""Corpora on disk and batches from them: nothing lost, nothing cut, the same whatever was asked
+before.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Any bytes as a TSV file: a pair is read as it stands, or its line is counted, or the file is refused in one sentence."""
+"""Any bytes as a TSV file: a pair is read as it stands, or its line is counted, or the file is
+refused in one sentence.
+"""
 
 import gzip
 import os

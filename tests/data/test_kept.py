@@ -108,7 +108,9 @@ def test_what_goes_wrong_in_the_users_own_pairs_is_not_the_disks_fault(folder: P
 def reference_split(
     data: list[tuple[str, list[str]]], group: str, seed: int, dev: int, test: int
 ) -> list[str]:
-    """For each pair the name of its split: groups in the order of their hashes, the first to dev, the next to test."""
+    """For each pair the name of its split: groups in the order of their hashes, the first to dev,
+    the next to test.
+    """
     parent: dict[int, int] = {}
 
     def root(text: int) -> int:
@@ -150,7 +152,9 @@ def reference_split(
 def test_splits_are_what_they_always_were(
     folder: Path, data, seed: int, group: str, counts: tuple[int, int]
 ) -> None:
-    """Read once and kept, read many times, or dealt out by the plain rules: the same pairs in the same split."""
+    """Read once and kept, read many times, or dealt out by the plain rules: the same pairs in the
+    same split.
+    """
     dev, test = counts
     if dev + test >= len(data):
         return

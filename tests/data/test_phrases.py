@@ -1,4 +1,6 @@
-"""The built-in English-French grammar: its size, its splits, and its French, read by a small independent checker."""
+"""The built-in English-French grammar: its size, its splits, and its French, read by a small
+independent checker.
+"""
 
 import random
 import re
@@ -24,7 +26,9 @@ def first(count: int, seed: int, split: str = "train") -> list[Phrase]:
 
 
 class Checker:
-    """Reads French with nothing but the lexicon: every form is looked up, none is built but the simple future."""
+    """Reads French with nothing but the lexicon: every form is looked up, none is built but the
+    simple future.
+    """
 
     def __init__(self) -> None:
         self.nouns: dict[str, Features] = {}
@@ -107,7 +111,9 @@ class Checker:
         return re.sub(r"\b(\w{1,2}')", r"\1 ", sentence).split()
 
     def phrase(self, words: list[str], at: int) -> tuple[int, Features, list[str]]:
-        """Read determiner, adjectives, noun, adjectives from `at`: where it ends, what it can be, what is wrong."""
+        """Read determiner, adjectives, noun, adjectives from `at`: where it ends, what it can be,
+        what is wrong.
+        """
         features, place, errors = set(self.determiners[words[at]]), at + 1, []
         early: list[str] = []
         while words[place] in self.adjectives and words[place] not in self.nouns:
@@ -167,7 +173,9 @@ class Checker:
         return errors
 
     def clause(self, words: list[str], at: int) -> list[str]:
-        """A subject that begins at `at` must agree with its verb, and with what "être" joins to it."""
+        """A subject that begins at `at` must agree with its verb, and with what "être" joins
+        to it.
+        """
         people = {"je": 0, "j'": 0, "tu": 1, "il": 2, "elle": 2, "nous": 3, "ils": 4}
         names = {name.split(":")[0]: name.split(":")[1] for name in WORDS["names"].split()}
         word = words[at]
@@ -235,8 +243,24 @@ def test_there_are_many_pairs_of_many_words(train: list[Phrase]) -> None:
 
 def test_every_feature_of_the_grammar_is_met(train: list[Phrase]) -> None:
     french = " ".join(p.french for p in train)
-    for feature in ["n'a pas", "ne seront jamais", "est-ce qu'", "pourquoi", "d'eau", "du pain", "au marché", "des magasins",
-                    "l'a aidée", "parties", "était", "auront", "de petites", "vieil ami", "cet", "mon épouse"]:  # fmt: skip
+    for feature in [
+        "n'a pas",
+        "ne seront jamais",
+        "est-ce qu'",
+        "pourquoi",
+        "d'eau",
+        "du pain",
+        "au marché",
+        "des magasins",
+        "l'a aidée",
+        "parties",
+        "était",
+        "auront",
+        "de petites",
+        "vieil ami",
+        "cet",
+        "mon épouse",
+    ]:
         assert f" {feature}" in french, feature
 
 

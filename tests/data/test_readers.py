@@ -1,4 +1,6 @@
-"""Strangers' files: every line is read right or reported by number, every impossible file refused in one line."""
+"""Strangers' files: every line is read right or reported by number, every impossible file refused
+in one line.
+"""
 
 import gzip
 import json

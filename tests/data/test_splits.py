@@ -77,8 +77,10 @@ def test_limit_is_exact_even_and_in_order(n: int, limit: int, seed: int) -> None
     assert lines == sorted(lines)
     assert set(lines) <= set(everything)
     ranks = [everything.index(line) for line in lines]
-    assert all(abs(rank - (i + 0.5) * len(everything) / len(ranks)) <= len(everything) / len(ranks) + 1
-               for i, rank in enumerate(ranks))  # fmt: skip
+    assert all(
+        abs(rank - (i + 0.5) * len(everything) / len(ranks)) <= len(everything) / len(ranks) + 1
+        for i, rank in enumerate(ranks)
+    )
 
 
 def test_sizes() -> None:
@@ -363,7 +365,9 @@ def test_a_folder_with_a_test_file_only(tmp_path: Path) -> None:
 
 
 def test_evaluate_tells_what_stands_in_training(run, tmp_path: Path, command) -> None:
-    """Of its own test nothing, of a file what is there, of training all; unknown where training had no file."""
+    """Of its own test nothing, of a file what is there, of training all; unknown where training had
+    no file.
+    """
     train = [
         pair.source
         for pair in open_data(

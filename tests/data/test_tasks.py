@@ -1,4 +1,6 @@
-"""Tasks: right answers, the mission's numbers, the same pairs for the same seed, nothing held out twice."""
+"""Tasks: right answers, the mission's numbers, the same pairs for the same seed, nothing held out
+twice.
+"""
 
 import re
 from datetime import date

@@ -1,8 +1,10 @@
-"""A process that trains and is watched: run by its path in a child of a warm server, which has imported everything.
+"""A process that trains and is watched: run by its path in a child of a warm server, which has
+imported everything.
 
-Given as globals: words (of the command line), tell (a pipe: the number of each finished step, "held"), errors (a file for
-standard error), hold (stop for ever at the so-manieth operation inside saves; 0: never), limits (of resource.setrlimit),
-gate (a path: with the new run written, but not yet in its place, say "ready" and wait until it is there; "": do not).
+Given as globals: words (of the command line), tell (a pipe: the number of each finished step,
+"held"), errors (a file for standard error), hold (stop for ever at the so-manieth operation inside
+saves; 0: never), limits (of resource.setrlimit), gate (a path: with the new run written, but not
+yet in its place, say "ready" and wait until it is there; "": do not).
 """
 # ruff: noqa: F821
 

@@ -56,7 +56,9 @@ def written(out, changes):
 
 @pytest.fixture(scope="session")
 def train():
-    """train(out, steps=…): a new run, or on with the one that is there. What was said is in run.said."""
+    """train(out, steps=…): a new run, or on with the one that is there. What was said is in
+    run.said.
+    """
 
     def go(out, **changes):
         said = io.StringIO()

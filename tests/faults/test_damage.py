@@ -1,4 +1,6 @@
-"""Bits that flip, files that are cut or swapped: all of it is noticed, and the checkpoint before is used, loudly."""
+"""Bits that flip, files that are cut or swapped: all of it is noticed, and the checkpoint before is
+used, loudly.
+"""
 
 import random
 import shutil
@@ -107,7 +109,9 @@ def test_all_damaged(path, child):
 
 
 def test_a_checkpoint_older_than_a_damaged_one_is_kept(path, train, monkeypatch):
-    """After a fallback the damaged one still is the newest by name: it must not push out what is saved now."""
+    """After a fallback the damaged one still is the newest by name: it must not push out what is
+    saved now.
+    """
     damage(path, ["step-00000012"])
     real = regard.recipes.fitting.save_checkpoint
 
@@ -124,7 +128,9 @@ def test_a_checkpoint_older_than_a_damaged_one_is_kept(path, train, monkeypatch)
 
 
 def test_a_best_that_is_gone(path, train, monkeypatch):
-    """What was the best at step 9 was retired at step 12, which is damaged: `best` still names one that is there."""
+    """What was the best at step 9 was retired at step 12, which is damaged: `best` still names one
+    that is there.
+    """
     shutil.rmtree(path / "checkpoints" / "step-00000006")
     damage(path, ["step-00000012"])
 

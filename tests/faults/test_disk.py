@@ -1,4 +1,6 @@
-"""A disk that is full, broken, locked or gone: training goes on or stops in one sentence, and what was saved stays whole."""
+"""A disk that is full, broken, locked or gone: training goes on or stops in one sentence, and what
+was saved stays whole.
+"""
 
 import errno
 import os
@@ -41,7 +43,9 @@ class Broken:
 
 @pytest.fixture
 def faults(monkeypatch):
-    """faults(number, at, to): operations at … to of all saves fail so. faults.count: how many there were."""
+    """faults(number, at, to): operations at … to of all saves fail so. faults.count: how many there
+    were.
+    """
 
     class Faults:
         inside, count, number, at, to = False, 0, 0, 1, 0
@@ -139,7 +143,9 @@ def test_one_failure_at_each_place_of_a_save(again, faults, train, digests):
 
 @pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
 def test_a_failure_that_stays(again, faults, train, number):
-    """Training goes on to its end and then says what could not be saved; the old checkpoint can be gone on from."""
+    """Training goes on to its end and then says what could not be saved; the old checkpoint can be
+    gone on from.
+    """
     for at in range(1 + ERRORS.index(number), 19, 8):
         faults(number, at, 10**9)
         with pytest.raises(UserError, match=os.strerror(number)) as caught:
@@ -154,7 +160,9 @@ def test_a_failure_that_stays(again, faults, train, number):
 
 
 def test_a_best_that_was_not_saved_is_not_the_best(again, faults, train, monkeypatch):
-    """The look at step 6 is the best of all, but its checkpoint fails: `best` must name one that is there."""
+    """The look at step 6 is the best of all, but its checkpoint fails: `best` must name one that is
+    there.
+    """
     monkeypatch.setattr(
         regard.training.trainer.Trainer, "better", lambda made, found: made.progress.step == 6
     )
@@ -180,7 +188,9 @@ def test_a_log_that_cannot_be_written(again, train, monkeypatch):
 
 
 def test_files_that_may_not_grow(again, child):
-    """RLIMIT_FSIZE: the system itself refuses; log and config are smaller than this, weights are not."""
+    """RLIMIT_FSIZE: the system itself refuses; log and config are smaller than this, weights are
+    not.
+    """
     one = child(path := again(), limits={resource.RLIMIT_FSIZE: 20_000})
     assert one.end() in (1, 2)
     said = one.errors.read_text()

@@ -1,4 +1,6 @@
-"""Processes that end badly: kill -9 anywhere, SIGTERM, two at once. Nothing is lost but the steps since the last checkpoint."""
+"""Processes that end badly: kill -9 anywhere, SIGTERM, two at once. Nothing is lost but the steps
+since the last checkpoint.
+"""
 
 import random
 import resource
@@ -73,7 +75,9 @@ def test_sigterm(tmp_path, child, train, digests, log, times):
 
 
 def test_made_longer_and_killed(tmp_path, train, child):
-    """Before the longer run has saved anything, its checkpoint still is one of a run that came to its end."""
+    """Before the longer run has saved anything, its checkpoint still is one of a run that came to
+    its end.
+    """
     train(tmp_path / "run")
     one = child(tmp_path / "run", words=["train.steps=40", "train.log_every=1"])
     one.hear()

@@ -1,4 +1,6 @@
-"""Numbers that are not finite, losses far out, memory that runs out: steps are left out or split, and nothing else changes."""
+"""Numbers that are not finite, losses far out, memory that runs out: steps are left out or split,
+and nothing else changes.
+"""
 
 import json
 import math
@@ -124,7 +126,9 @@ def test_spikes_before_the_guard_has_seen_enough_are_taken():
 
 @pytest.fixture
 def poison(monkeypatch):
-    """poison(where): the loss of a training step is not finite where where(step) says so; "weights": they become so."""
+    """poison(where): the loss of a training step is not finite where where(step) says so;
+    "weights": they become so.
+    """
     real, asked = Trainer._gradient, []
 
     def gradient(made, parts, tokens):
@@ -246,7 +250,9 @@ def test_ten_left_out_are_borne(tmp_path, train, poison, log):
 def test_resuming_in_the_middle_of_trouble(
     tmp_path, train, poison, monkeypatch, log, digests, stop
 ):
-    """Killed while steps are being left out, or just after going back: the same weights and log in the end."""
+    """Killed while steps are being left out, or just after going back: the same weights and log in
+    the end.
+    """
     given = {"steps": 60, "save_every": 10, "log_every": 10, "evaluate_every": 30}
 
     def where(step):  # the same whenever the rate is whole, as bad data would be
@@ -394,7 +400,9 @@ def test_one_sentence_that_does_not_fit_is_told(memory):
 
 
 def test_memory_of_the_machine_runs_out(monkeypatch):
-    """torch tells of it by a RuntimeError on a CPU; any other RuntimeError is a bug, and stays one."""
+    """torch tells of it by a RuntimeError on a CPU; any other RuntimeError is a bug, and
+    stays one.
+    """
     whole, split = (trainer(tiny().double(), optimizer="sgd") for _ in range(2))
     real, given = Seq2Seq.loss, batch(1, 8)
 
@@ -422,7 +430,9 @@ def test_the_guard_is_saved():
 
 
 def test_spikes_that_are_usual_are_no_trouble():
-    """A training whose loss often jumps goes on, with its jumps; only ten in a thousand are left out."""
+    """A training whose loss often jumps goes on, with its jumps; only ten in a thousand are left
+    out.
+    """
     chance, made = random.Random(1), trainer(rate=1e-6)
     for step in range(1500):
         made.model.level = math.exp(chance.gauss(0.0, 0.05)) * (
@@ -439,7 +449,9 @@ def test_spikes_that_are_usual_are_no_trouble():
 def test_back_to_step_0_is_a_new_beginning(
     tmp_path, train, poison, monkeypatch, digests, log, changes
 ):
-    """Ten good steps, eleven bad ones, no checkpoint yet: what follows is what a run with half the rate would be."""
+    """Ten good steps, eleven bad ones, no checkpoint yet: what follows is what a run with half the
+    rate would be.
+    """
     seen = []
 
     def where(step):

@@ -1,4 +1,6 @@
-"""The power fails: whatever was not fsynced is lost, cut or zeroed, and names not fsynced with their folder are as before."""
+"""The power fails: whatever was not fsynced is lost, cut or zeroed, and names not fsynced with
+their folder are as before.
+"""
 
 import dataclasses
 import os
@@ -23,7 +25,8 @@ CALLS = ("mkdir", "fsync", "rename", "replace", "unlink", "rmdir")
 class Disk:
     """What a folder holds and what of it would outlive a crash, at each system call.
 
-    names[folder] is the history of its entries since they were last fsynced; bytes[file] that of its content.
+    names[folder] is the history of its entries since they were last fsynced; bytes[file] that of
+    its content.
     """
 
     def __init__(self, root):
@@ -64,7 +67,9 @@ class Disk:
                 kind[number] = kind[number][-1:]
 
     def crash(self):
-        """What may be on disk if the power fails now; with the last step whose save had come to its end."""
+        """What may be on disk if the power fails now; with the last step whose save had come to its
+        end.
+        """
         copies = ({k: list(v) for k, v in kind.items()} for kind in (self.names, self.bytes))
         self.crashes.append((self.numbers[self.root.stat().st_ino], *copies, self.done))
 
@@ -133,7 +138,9 @@ def intact(corpus):
 
 
 def test_every_crash_leaves_a_run_that_goes_on(disk, tmp_path):
-    """A checkpoint whose save had ended is never lost, and what was being written is whole or not there."""
+    """A checkpoint whose save had ended is never lost, and what was being written is whole or not
+    there.
+    """
     chance, found, trainer = random.Random(3), set(), None
     for number in range(STATES):
         place, names, contents, done = disk.crashes[number * len(disk.crashes) // STATES]

@@ -143,7 +143,10 @@ def test_without_shared_memory_and_with_few_open_files(tmp_path):
         ["unshare", "-m", "sh", "-c", hidden], capture_output=True, check=False
     ).returncode:
         pytest.skip("this process may not mount a file system")
-    words = f"train copy --out {tmp_path}/run train.steps=3 train.epochs=0 model.width=16 train.device=cpu data.limit=60"
+    words = (
+        f"train copy --out {tmp_path}/run train.steps=3 train.epochs=0 model.width=16 "
+        f"train.device=cpu data.limit=60"
+    )
     script = (
         f"{hidden} && ! touch /dev/shm/x && ulimit -n 64 && exec {sys.executable} -m regard {words}"
     )

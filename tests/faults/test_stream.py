@@ -1,4 +1,6 @@
-"""Lines without end through `regard translate`: flat memory, a broken line in the middle, a reader that leaves early."""
+"""Lines without end through `regard translate`: flat memory, a broken line in the middle, a reader
+that leaves early.
+"""
 
 import os
 import subprocess

@@ -1,8 +1,9 @@
 """Every kind of model the config can say, tiny. A law that takes `model` runs over all of them.
 
-Laws are mathematics: they are tested in float64, where no processor's rounding comes near the tolerance. What is about fp32 is
-held by a bound that follows from magnitudes and lengths: `sum_error` for one sum, `rounding` for a whole model.
-`--law-seed N` draws other weights, other batches and other examples of hypothesis.
+Laws are mathematics: they are tested in float64, where no processor's rounding comes near the
+tolerance. What is about fp32 is held by a bound that follows from magnitudes and lengths:
+`sum_error` for one sum, `rounding` for a whole model. `--law-seed N` draws other weights, other
+batches and other examples of hypothesis.
 """
 
 import copy
@@ -130,7 +131,9 @@ def built(config: ModelConfig, seed: int) -> Seq2Seq:
 
 @pytest.fixture(autouse=True)
 def _drawn_anew(law_seed: int) -> None:
-    """What a law draws without a seed of its own depends on --law-seed, and not on the tests before it."""
+    """What a law draws without a seed of its own depends on --law-seed, and not on the tests before
+    it.
+    """
     torch.manual_seed(law_seed)
     np.random.seed(law_seed)
     random.seed(law_seed)
@@ -163,12 +166,16 @@ REPEATABLE = {
 
 @pytest.fixture(scope="session", params=REPEATABLE.values(), ids=REPEATABLE.keys())
 def repeatable(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2Seq:
-    """One whose steps a GPU can repeat as a graph: no RNN, no table of positions that may be too short."""
+    """One whose steps a GPU can repeat as a graph: no RNN, no table of positions that may be too
+    short.
+    """
     return built(request.param, seed_of(0))
 
 
 EXACT = 1e-9
-"""What counts as equal in float64, whose numbers are known to 2e-16: room for some million roundings, and for no mistake."""
+"""What counts as equal in float64, whose numbers are known to 2e-16: room for some million
+roundings, and for no mistake.
+"""
 
 
 def equal(ours: Tensor, theirs: Tensor, name: str = "") -> None:
@@ -182,7 +189,9 @@ def equal(ours: Tensor, theirs: Tensor, name: str = "") -> None:
 
 @pytest.fixture(scope="session")
 def close() -> Callable[..., None]:
-    """close(ours, theirs, name=""): equal, up to 1e-9 of the largest magnitude (of 1, if all are smaller). float64 only."""
+    """close(ours, theirs, name=""): equal, up to 1e-9 of the largest magnitude (of 1, if all are
+    smaller). float64 only.
+    """
     return equal
 
 
@@ -201,10 +210,12 @@ def same_gradients() -> Callable[[nn.Module, nn.Module], None]:
 
 @pytest.fixture(scope="session")
 def sum_error() -> Callable[..., float]:
-    """sum_error(terms, magnitude=1.0, kind=torch.float32): how far apart two ways to add up so many numbers may be.
+    """sum_error(terms, magnitude=1.0, kind=torch.float32): how far apart two ways to add up so many
+    numbers may be.
 
-    However they are added, each is rounded at most `terms` times, by half of eps each time (Higham 2002, section 4.2: the
-    error is at most terms · eps/2 · the sum of magnitudes). Two ways: twice that. magnitude: the sum of the terms' magnitudes.
+    However they are added, each is rounded at most `terms` times, by half of eps each time (Higham
+    2002, section 4.2: the error is at most terms · eps/2 · the sum of magnitudes). Two ways: twice
+    that. magnitude: the sum of the terms' magnitudes.
     """
 
     def bound(terms: int, magnitude: float = 1.0, kind: torch.dtype = torch.float32) -> float:
@@ -215,12 +226,15 @@ def sum_error() -> Callable[..., float]:
 
 @pytest.fixture(scope="session")
 def rounding() -> Callable[..., float]:
-    """rounding(module, compute, terms): how far fp32 may carry compute(module) from what float64 says.
+    """rounding(module, compute, terms): how far fp32 may carry compute(module) from what float64
+    says.
 
-    A product of fp32 vectors is the exact product of vectors whose entries were changed by at most terms · eps/2 (Higham 2002,
-    section 3.1); `terms` is the length of the longest sum. So all weights of a float64 copy are changed by as much, with signs
-    drawn at random, several times; the bound is the largest change of the result, and what its own last sum may be off. It
-    follows the model's own magnitudes. A difference must come with what it is the difference of: that is what was rounded.
+    A product of fp32 vectors is the exact product of vectors whose entries were changed by at most
+    terms · eps/2 (Higham 2002, section 3.1); `terms` is the length of the longest sum. So all
+    weights of a float64 copy are changed by as much, with signs drawn at random, several times; the
+    bound is the largest change of the result, and what its own last sum may be off. It follows the
+    model's own magnitudes. A difference must come with what it is the difference of: that is what
+    was rounded.
     """
 
     @torch.no_grad()

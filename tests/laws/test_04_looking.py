@@ -1,4 +1,6 @@
-"""Law 4, of an answer: what is shown of a beam's choice is what it used; and whoever does not look pays nothing."""
+"""Law 4, of an answer: what is shown of a beam's choice is what it used; and whoever does not look
+pays nothing.
+"""
 
 import itertools
 import threading
@@ -20,8 +22,8 @@ from regard.text.vocabulary import BOS, EOS, FIRST
 class Paths(Beam):
     """A beam that notes what each hypothesis had written before every step.
 
-    It adds noise to the logits, because the weights of some models never make a beam change its order:
-    then following a hypothesis through the slots would mean nothing.
+    It adds noise to the logits, because the weights of some models never make a beam change its
+    order: then following a hypothesis through the slots would mean nothing.
     """
 
     def grow(self, live, logits, jobs):
@@ -31,7 +33,9 @@ class Paths(Beam):
 
 @torch.no_grad()
 def test_the_record_is_what_the_beam_used(model, batch_of, close):
-    """Weights seen while a beam of 5 searched, followed along the hypothesis it chose, are those of reading it at once."""
+    """Weights seen while a beam of 5 searched, followed along the hypothesis it chose, are those of
+    reading it at once.
+    """
     turns = sum(follow(model, batch_of(seed, [(7, 1)]), close) for seed in (8, 9, 10))
     assert turns > 2, "no beam was reordered"
 
@@ -105,7 +109,9 @@ def operators(model, batch, grad):
 @pytest.mark.once  # whatever the weights are
 @pytest.mark.parametrize("grad", [False, True], ids=["reading", "training"])
 def test_who_does_not_look_pays_nothing(model, batch_of, monkeypatch, grad):
-    """The same operators on the same shapes as a model that cannot be watched, also after, and beside, somebody who looks."""
+    """The same operators on the same shapes as a model that cannot be watched, also after, and
+    beside, somebody who looks.
+    """
     batch = batch_of(1, [(5, 6), (1, 3), (3, 0)])
     with watch(model):
         watched = operators(model, batch, grad)
@@ -131,7 +137,9 @@ def letters():
 
 
 def test_the_translators_record(model, letters, sum_error):
-    """Offsets, sums of one and zeros where nothing may be seen, in every way of putting heads together."""
+    """Offsets, sums of one and zeros where nothing may be seen, in every way of putting heads
+    together.
+    """
     result = Translator(model, letters, letters)("abc  ni")
     record = result.attention
     assert record is result.attention  # computed once
@@ -148,7 +156,8 @@ def test_the_translators_record(model, letters, sum_error):
     assert all(row == sorted(row, key=lambda pair: -pair[1]) for row in record.candidates)
     assert set(best) <= {*"abcdefghijklmn", "<eos>"}
     for block, weights in record.blocks.items():
-        # Rows of weights that add up to one, kept in fp32: rounded, and a rollout multiplies two such matrices per layer.
+        # Rows of weights that add up to one, kept in fp32: rounded, and a rollout multiplies two
+        # such matrices per layer.
         once = sum_error(weights.shape[-1])
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=once)
         often = once * (1 + 2 * sum(len(layers) for layers in record.blocks.values()))
@@ -178,7 +187,9 @@ def test_the_translators_record(model, letters, sum_error):
 
 
 def test_norms_are_lengths_of_what_is_handed_over(build, transformer, batch_of, sum_error):
-    """If a query looks at one place only, its head adds a vector of that place's norm (bias aside)."""
+    """If a query looks at one place only, its head adds a vector of that place's norm (bias
+    aside).
+    """
     model, batch = build(transformer(heads=2, bias=False)), batch_of(3, [(4, 3)])
     part = model.decoder.blocks[0].cross
     with torch.no_grad(), watch(model) as record:

@@ -1,4 +1,6 @@
-"""Law 4: masked weights are exactly zero, rows sum to one, an empty row is zeros; watching changes no bit."""
+"""Law 4: masked weights are exactly zero, rows sum to one, an empty row is zeros; watching changes
+no bit.
+"""
 
 import copy
 import threading
@@ -20,7 +22,9 @@ TYPES = {
 
 
 def tolerance(weights):
-    """Of a row's sum: each weight is rounded once for the exponential, once for each addend of the sum, once when divided."""
+    """Of a row's sum: each weight is rounded once for the exponential, once for each addend of the
+    sum, once when divided.
+    """
     return torch.finfo(weights.dtype).eps * (weights.shape[-1] + 2)
 
 
@@ -190,7 +194,9 @@ def gradients_of(attention, look, inputs):
 @pytest.mark.parametrize("position", ["none", "relative", "rotary", "alibi"])
 @pytest.mark.parametrize("score", SCORES)
 def test_nothing_to_look_at_gives_zeros_and_no_gradient(score, position, keys):
-    """With gradients as without: no NaN, zeros in the row, and the readable formula everywhere else."""
+    """With gradients as without: no NaN, zeros in the row, and the readable formula everywhere
+    else.
+    """
     torch.manual_seed(0)
     queries = 4
     attention = Attention(8, heads=2, score=score, position=position, bias=False).double()

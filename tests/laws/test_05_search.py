@@ -1,4 +1,6 @@
-"""Law 5: beam 1 = greedy, cached = uncached, and branches of one state do not disturb each other."""
+"""Law 5: beam 1 = greedy, cached = uncached, and branches of one state do not disturb each
+other.
+"""
 
 import math
 
@@ -126,7 +128,9 @@ def test_selected_beams_do_not_disturb_each_other(model, batch_of, close):
 
 @torch.no_grad()
 def test_who_comes_later_sees_what_he_would_see_alone(model, batch_of, close):
-    """Sentences of other lengths, at other steps, with beams that have been reordered: side by side as each by itself."""
+    """Sentences of other lengths, at other steps, with beams that have been reordered: side by side
+    as each by itself.
+    """
     old, new = batch_of(7, [(5, 5), (2, 5)]), batch_of(8, [(3, 5), (7, 5), (1, 5)])
     _, state = model.step(old.target_in[:, 0], start(model, old))
     state = state.select(None, torch.zeros(2, 2, dtype=torch.long))
@@ -219,7 +223,8 @@ def test_reserved_memory_gives_what_growing_memory_gives(
     }
     for room in (0, 16):
         for job in graphs.decode(jobs(), room):
-            # The board of a graph is fp32: a log-probability is a logit less the logarithm of a sum over the vocabulary.
+            # The board of a graph is fp32: a log-probability is a logit less the logarithm of a sum
+            # over the vocabulary.
             apart = sum_error(30, 2 * largest)
             sums = (
                 apart * job.limit
@@ -228,6 +233,6 @@ def test_reserved_memory_gives_what_growing_memory_gives(
                 assert one.score == pytest.approx(other.score, abs=sums)
                 if (one.tokens, one.finished) == (other.tokens, other.finished):
                     assert one.logprobs == pytest.approx(other.logprobs, abs=apart)
-                else:  # rounding may choose among equals, and only there: some other hypothesis is as good
+                else:  # rounding may choose among equals, and only there
                     others = (h for h in theirs[tuple(job.source)] if h.tokens != one.tokens)
                     assert any(h.score == pytest.approx(one.score, abs=sums) for h in others)

@@ -1,4 +1,6 @@
-"""Law 6: without positions a Transformer does not know order; with them it does. Some kinds know distances only."""
+"""Law 6: without positions a Transformer does not know order; with them it does. Some kinds know
+distances only.
+"""
 
 import pytest
 import torch
@@ -60,7 +62,9 @@ def test_without_positions_the_encoder_is_permutation_equivariant(
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_positions_go_with_the_tokens(build, transformer, close, kind):
-    """Tokens and their positions in another order: the same states in that order. A position is told, not counted."""
+    """Tokens and their positions in another order: the same states in that order. A position is
+    told, not counted.
+    """
     model = build(transformer(position=kind))
     source, positions, lengths = (
         torch.randint(5, 30, (1, 6)),

@@ -1,4 +1,6 @@
-"""Law 7: loss and gradient of the parts are those of the whole, and packed rows cost nothing in truth."""
+"""Law 7: loss and gradient of the parts are those of the whole, and packed rows cost nothing in
+truth.
+"""
 
 import copy
 
@@ -88,7 +90,8 @@ def test_halves_make_the_whole_by_every_optimizer(build, transformer, batch_of, 
     for (name, ours), theirs in zip(
         one.model.named_parameters(), two.model.parameters(), strict=True
     ):
-        # The gradient of a key's bias is zero but for rounding, 1e-17; divided by Adam's 1e-9 it is a step of 1e-8 · rate.
+        # The gradient of a key's bias is zero but for rounding, 1e-17; divided by Adam's 1e-9 it is
+        # a step of 1e-8 · rate.
         close(ours, theirs, name)
         assert not torch.equal(ours, before[name]), name
 

@@ -1,4 +1,6 @@
-"""Law 8: train k, stop, resume, train n-k is train n, bit for bit: weights, optimiser, log. Even when killed anywhere."""
+"""Law 8: train k, stop, resume, train n-k is train n, bit for bit: weights, optimiser, log. Even
+when killed anywhere.
+"""
 
 import hashlib
 import json
@@ -157,7 +159,9 @@ def test_resuming_what_is_finished_changes_nothing(straight, tmp_path):
 
 
 def test_resuming_what_patience_ended_changes_nothing(tmp_path):
-    """Early stopping is an end, too: a kill after the last checkpoint must not let training run on."""
+    """Early stopping is an end, too: a kill after the last checkpoint must not let training
+    run on.
+    """
     run = train(tmp_path / "run", "transformer", patience=1, rate=1e-30, average=0)
     assert log(run)[-1]["step"] < STEPS
     records, bits = log(run), digests(run)
@@ -173,7 +177,9 @@ def steps_done(out):
 
 
 def test_killed_at_random_moments(tmp_path):
-    """SIGKILL, at any moment: while a checkpoint is written, while an old one is removed, between the log and the weights."""
+    """SIGKILL, at any moment: while a checkpoint is written, while an old one is removed, between
+    the log and the weights.
+    """
     settings = TRAIN | {
         "steps": 150,
         "save_every": 7,

@@ -1,4 +1,6 @@
-"""Law 10: ours = theirs. With the same weights, torch's own layers, the papers' formulas and the naive sums say the same."""
+"""Law 10: ours = theirs. With the same weights, torch's own layers, the papers' formulas and the
+naive sums say the same.
+"""
 
 import math
 
@@ -129,7 +131,9 @@ def copy_block(ours, theirs, cross=False):
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("placement", ["pre", "post"])
 def test_transformer(build, transformer, close, placement, activation):
-    """Encoder and decoder, as wholes, against nn.TransformerEncoderLayer and nn.TransformerDecoderLayer."""
+    """Encoder and decoder, as wholes, against nn.TransformerEncoderLayer and
+    nn.TransformerDecoderLayer.
+    """
     model = build(transformer(position="none", placement=placement, activation=activation))
     kind = {
         "activation": activation,
@@ -242,8 +246,10 @@ def test_sinusoids_are_the_formula(width, places):
         for i, found in enumerate(row.tolist()):
             exponent = math.log(10000) * 2 * (i // 2) / width
             angle = place * math.exp(-exponent)
-            # fp32: an exponent is rounded twice, so its power is known to eps · exponent; that, the power's own rounding and
-            # the product's make the angle known to eps · (exponent + 2); and the wave is rounded once more.
+            # fp32: an exponent is rounded twice, so its power is known to eps · exponent; that, the
+            # power's own rounding and
+            # the product's make the angle known to eps · (exponent + 2); and the wave is rounded
+            # once more.
             allowed = torch.finfo(torch.float32).eps * (angle * (exponent + 2) + 1)
             assert found == pytest.approx(
                 math.cos(angle) if i % 2 else math.sin(angle), rel=0, abs=allowed
@@ -290,7 +296,8 @@ def test_alibi_is_the_formula(heads):
         slope = 2 ** (-8 * (h + 1) / heads)
         for i, q in enumerate(q_pos[0].tolist()):
             for j, k in enumerate(k_pos[0].tolist()):
-                # fp32: the exponent, at most 8, is rounded once, the power and the product once each.
+                # fp32: the exponent, at most 8, is rounded once, the power and the product once
+                # each.
                 allowed = torch.finfo(torch.float32).eps * (8 / 2 + 1)
                 assert float(term[0, h, i, j]) == pytest.approx(-slope * abs(q - k), rel=allowed)
 
@@ -299,7 +306,9 @@ def test_alibi_is_the_formula(heads):
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
 def test_relative_is_shaws_sum(close, shake, causal, score):
-    """Against the tensors a_ij (T, S, D) of the paper, written out: the score of k + a, whatever its scale."""
+    """Against the tensors a_ij (T, S, D) of the paper, written out: the score of k + a, whatever
+    its scale.
+    """
     width, heads, clip, length = 8, 2, 2, 6
     size = width // heads
     position = POSITIONS["relative"](width, heads, clip=clip)

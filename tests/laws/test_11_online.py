@@ -1,6 +1,8 @@
-"""Law 11: reading the source while it is being written gives what reading it with the wait-k mask gives, and does it once.
+"""Law 11: reading the source while it is being written gives what reading it with the wait-k mask
+gives, and does it once.
 
-Only for causal encoders: any other must see the end of the source before its beginning means anything.
+Only for causal encoders: any other must see the end of the source before its beginning means
+anything.
 """
 
 import json
@@ -174,7 +176,9 @@ def tokenizer(kind):
 @some
 @given(pieces=PIECES, wait=WAITS, seed=st.integers(0, 3))
 def test_text_comes_as_it_would_at_once(seed_of, kind, pieces, wait, seed):
-    """However the text is cut into pieces, and whatever bytes the answer is made of; twice, for a second sentence."""
+    """However the text is cut into pieces, and whatever bytes the answer is made of; twice, for a
+    second sentence.
+    """
     tokens = tokenizer(kind)
     torch.manual_seed(seed_of(seed))
     sizes = {"width": 8, "ffn": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}

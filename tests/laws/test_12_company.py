@@ -1,6 +1,8 @@
-"""Law 12: a text has one translation, whatever stands beside it, in whatever order; for RNN and Transformer.
+"""Law 12: a text has one translation, whatever stands beside it, in whatever order; for RNN and
+Transformer.
 
-In float64, where two hypotheses are as likely as each other to the last bit in no sentence that we shall ever see.
+In float64, where two hypotheses are as likely as each other to the last bit in no sentence that we
+shall ever see.
 """
 
 import gzip
@@ -51,7 +53,9 @@ SEARCH = SearchConfig(limit_ratio=1.0, limit_extra=5)
 
 
 def sentences(count: int, seed: int) -> list[str]:
-    """Words drawn at random: of one, two, thirty and fifty words, and others, most of them short; all different."""
+    """Words drawn at random: of one, two, thirty and fifty words, and others, most of them short;
+    all different.
+    """
     draw = random.Random(seed)
     lengths = iter([1, 2, 30, 50])
     texts: set[str] = set()
@@ -87,7 +91,9 @@ def pairs(name: str, count: int) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module", params=["transformer", "rnn"])
 def trained(request, tmp_path_factory):
-    """Trained for a moment on real sentences: enough to have opinions, and so little that it is often in doubt."""
+    """Trained for a moment on real sentences: enough to have opinions, and so little that it is
+    often in doubt.
+    """
     settings = {
         "steps": 250,
         "rate": 3e-3,
@@ -97,9 +103,13 @@ def trained(request, tmp_path_factory):
         "threads": 1,
     }
     run = regard.train(
-        pairs("train", 4000), out=tmp_path_factory.mktemp("law") / request.param, model=KINDS[request.param], train=settings,
-        text={"size": 1500}, data={"batch_tokens": 1500},
-    )  # fmt: skip
+        pairs("train", 4000),
+        out=tmp_path_factory.mktemp("law") / request.param,
+        model=KINDS[request.param],
+        train=settings,
+        text={"size": 1500},
+        data={"batch_tokens": 1500},
+    )
     return Translator(run.model("best").double(), run.source, run.target, run.config.search)
 
 
@@ -159,7 +169,9 @@ def bytes_of(tensors) -> int:
 
 
 def test_a_beam_needs_no_more_memory_than_its_own_pasts(translator, texts):
-    """Nothing of the source is there twice; what is read is there once for each hypothesis, plus a fifth."""
+    """Nothing of the source is there twice; what is read is there once for each hypothesis, plus a
+    fifth.
+    """
     model = translator.model
     sources = [[*translator.source.encode(text), EOS] for text in texts[:8]]
     most = {}

@@ -1,4 +1,6 @@
-"""Law 13: evidence is what it says it is, for every model, and the model is afterwards what it was before."""
+"""Law 13: evidence is what it says it is, for every model, and the model is afterwards what it was
+before.
+"""
 
 import copy
 import random
@@ -36,7 +38,9 @@ SHAPE = len(TARGET), len(SOURCE)
 
 
 LONGEST_SUM = 48
-"""Of the products in these models: the inner width of a gated feed-forward, or both directions and the embedding of an RNN."""
+"""Of the products in these models: the inner width of a gated feed-forward, or both directions and
+the embedding of an RNN.
+"""
 
 
 def same(ours, theirs):
@@ -62,7 +66,9 @@ def logprobs(model, source=SOURCE):
 
 
 def replaced(model, place, vector):
-    """Log-probabilities where the encoder reads this vector: by a spare row of a table of its own, without any hook."""
+    """Log-probabilities where the encoder reads this vector: by a spare row of a table of its own,
+    without any hook.
+    """
     changed = copy.deepcopy(model)
     changed.encoder.embedding = copy.deepcopy(
         model.encoder.embedding
@@ -130,9 +136,11 @@ def test_occlusion_in_one_batch_is_that_one_by_one(model):
 
 
 def test_gradient_times_input_is_the_slope_along_the_vector(model):
-    """A step of h is off by h · curvature / 2, which is how much a step of 2h is further off; and by rounding / h.
+    """A step of h is off by h · curvature / 2, which is how much a step of 2h is further off; and
+    by rounding / h.
 
-    Where a ReLU bends within the step, one of the two sides is another slope: the other side must be right.
+    Where a ReLU bends within the step, one of the two sides is another slope: the other side must
+    be right.
     """
     found, here, h = gradient_times_input(translator(model), RESULT), logprobs(model), 1e-6
     assert found.shape == SHAPE
@@ -227,7 +235,9 @@ def everything(model):
 
 
 def evidence(model):
-    """What is continuous in the weights, so that rounding can only move it by a little. (A slope jumps where a ReLU bends.)"""
+    """What is continuous in the weights, so that rounding can only move it by a little. (A slope
+    jumps where a ReLU bends.)
+    """
     return torch.cat(
         (logits(model).flatten(), torch.from_numpy(occlusion(translator(model), RESULT)).flatten())
     )

@@ -1,7 +1,8 @@
-"""Law 14: fp32 is float64, rounded: no further from it than rounding can carry a model of these magnitudes.
+"""Law 14: fp32 is float64, rounded: no further from it than rounding can carry a model of these
+magnitudes.
 
-The other laws are tested in float64. This one holds together what fp32 alone runs through: oneDNN's kernels, other blocks, other
-orders of sums.
+The other laws are tested in float64. This one holds together what fp32 alone runs through: oneDNN's
+kernels, other blocks, other orders of sums.
 """
 
 import copy
@@ -13,7 +14,9 @@ from regard.nn.layers import FeedForward
 
 LENGTHS = [(5, 6), (1, 3), (3, 0), (6, 6)]
 TERMS = 64
-"""The longest sum here: the tokens of the batch in a gradient, the inner width of a gated feed-forward in a product."""
+"""The longest sum here: the tokens of the batch in a gradient, the inner width of a gated
+feed-forward in a product.
+"""
 
 
 def logits(model, batch):
@@ -30,7 +33,9 @@ def in_pieces(model, batch):
 
 
 def loss_and_gradients(model, batch):
-    """Of a model with ReLUs only the loss: where one bends, the slope jumps, and rounding may change a gradient by much."""
+    """Of a model with ReLUs only the loss: where one bends, the slope jumps, and rounding may
+    change a gradient by much.
+    """
     model = copy.deepcopy(model)
     sums = model.loss(batch, smoothing=0.1)
     sums.loss.backward()

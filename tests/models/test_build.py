@@ -105,7 +105,9 @@ def test_positions_past_the_learned_table_are_told():
 )
 @torch.no_grad()
 def test_a_source_mask_of_ones_own(model):
-    """`extra` hides words of the source from every look: what they are does not matter to attention."""
+    """`extra` hides words of the source from every look: what they are does not matter to
+    attention.
+    """
     torch.manual_seed(0)
     made = build_model(build({"model": model | {"tie": "none"}}).model, 20, 20).eval().double()
     allowed = torch.tensor([[True, False, True, True], [True, True, False, False]])[:, None, None]

@@ -19,7 +19,7 @@ from regard.nn import (
     RMSNorm,
     Score,
     SelfAttention,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "multiplicative", "additive"])

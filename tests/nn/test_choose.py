@@ -16,7 +16,9 @@ def layout_of(length, *, offsets=True):
 
 @pytest.fixture
 def case(monkeypatch):
-    """Training on a GPU, packed rows in bfloat16, one side long: what a kernel of variable length is for."""
+    """Training on a GPU, packed rows in bfloat16, one side long: what a kernel of variable length
+    is for.
+    """
     monkeypatch.setattr(module, "has_flash", lambda device: device == "cuda")
     return Case(
         mask=Mask(),

@@ -1,4 +1,6 @@
-"""The Triton kernels beside the formulas, and attention on a GPU beside the same on a CPU. All need a CUDA device."""
+"""The Triton kernels beside the formulas, and attention on a GPU beside the same on a CPU. All need
+a CUDA device.
+"""
 
 import math
 
@@ -23,10 +25,12 @@ def gpu():
 
 
 def bound(q, k, v, scale):
-    """How far softmax(scale · q kᵀ) v, summed in float32 from numbers of this type, may be from the exact one.
+    """How far softmax(scale · q kᵀ) v, summed in float32 from numbers of this type, may be from the
+    exact one.
 
-    A score is a sum of D products; an error of e in it changes a weight by a factor of exp(e) at most, as does its largest in the
-    sum of all; the result is a mean of values. The weights and the result are rounded to the type of the values.
+    A score is a sum of D products; an error of e in it changes a weight by a factor of exp(e) at
+    most, as does its largest in the sum of all; the result is a mean of values. The weights and the
+    result are rounded to the type of the values.
     """
     width, keys = q.shape[-1], k.shape[-2]
     largest = scale * (q.abs().double() @ k.abs().double().mT).max().item()
@@ -37,7 +41,9 @@ def bound(q, k, v, scale):
 
 
 def heads(batch, queries, keys, width, dtype, *, strided):
-    """Queries (B, H, T, D), keys and values (B, H, S, D), as models make them (strided) or in one piece."""
+    """Queries (B, H, T, D), keys and values (B, H, S, D), as models make them (strided) or in one
+    piece.
+    """
     count = 3
     if not strided:
         return [
@@ -53,7 +59,9 @@ def heads(batch, queries, keys, width, dtype, *, strided):
 
 
 def test_look_is_attend(gpu):
-    """Every type, width of a head, number of queries and keys around the edges of a block; rows that see nothing are zeros."""
+    """Every type, width of a head, number of queries and keys around the edges of a block; rows
+    that see nothing are zeros.
+    """
     torch.manual_seed(0)
     for dtype in UNIT:
         for width in (16, 32, 64, 128):
@@ -87,7 +95,9 @@ def test_look_is_attend(gpu):
 
 
 def test_look_adds_a_bias_of_every_head(gpu):
-    """What ALiBi adds: finite numbers that differ by head, and −∞ among them; and a bias that is spread over sentences."""
+    """What ALiBi adds: finite numbers that differ by head, and −∞ among them; and a bias that is
+    spread over sentences.
+    """
     torch.manual_seed(1)
     q, k, v = heads(2, 4, 50, 32, torch.float32, strided=True)
     scale = 32**-0.5
@@ -142,7 +152,8 @@ def test_scan_is_max_and_logsumexp(gpu, size, dtype):
 
     exact = logits.double().logsumexp(-1, keepdim=True)
     assert torch.equal(total.isinf(), exact.isinf())
-    # A sum of V numbers that are not negative, each an exponential of a difference of at most some hundred.
+    # A sum of V numbers that are not negative, each an exponential of a difference of at most some
+    # hundred.
     largest = logits.float().where(logits > -torch.inf, 0).abs().max().item()
     error = (size + 16 + 4 * largest) * 2**-24 + 4 * 2**-24 * (largest + math.log(size))
     finite = ~exact.isinf()
@@ -158,7 +169,9 @@ def test_scan_takes_the_first_of_equals(gpu):
 
 
 def test_scan_does_not_hide_a_nan(gpu):
-    """One among many logits makes the sum of its row none, and of no other row: whoever reads it is warned."""
+    """One among many logits makes the sum of its row none, and of no other row: whoever reads it is
+    warned.
+    """
     logits = torch.randn(4, 1000, device="cuda")
     logits[1, 700] = torch.nan
     logits[3, 0] = torch.nan
@@ -182,7 +195,9 @@ def test_scan_of_logits_that_lie_apart(gpu):
 @pytest.mark.parametrize("position", ["none", "relative", "rotary", "alibi"])
 @pytest.mark.parametrize("score", SCORES)
 def test_nothing_to_look_at_on_a_gpu(score, position, keys):
-    """Law 4 with gradients on and off: zeros, no NaN, and what a CPU computes in float64 everywhere else."""
+    """Law 4 with gradients on and off: zeros, no NaN, and what a CPU computes in float64 everywhere
+    else.
+    """
     torch.manual_seed(0)
     queries = 4
     attention = Attention(32, heads=2, score=score, position=position, bias=False)
@@ -218,7 +233,8 @@ def test_nothing_to_look_at_on_a_gpu(score, position, keys):
         assert (ours[1][~seeing] == 0).all()
         assert (ours[2][~seeing] == 0).all()
         for a, b in zip(ours, theirs, strict=True):
-            # Four products deep, each a sum of up to 300 numbers; TF32 is off unless somebody asks for it.
+            # Four products deep, each a sum of up to 300 numbers; TF32 is off unless somebody asks
+            # for it.
             assert float((a - b).norm()) <= 4 * 300 * 2**-24 * max(1.0, float(b.norm()))
 
 
@@ -240,7 +256,9 @@ def test_tokens_that_may_not_see_each_other_on_a_gpu(length):
 @pytest.mark.parametrize("dtype", UNIT, ids=str)
 @torch.no_grad()
 def test_decoding_looks_by_triton(gpu, dtype, monkeypatch):
-    """One query over keys of which some are hidden goes to the kernel, and finds what the readable path finds."""
+    """One query over keys of which some are hidden goes to the kernel, and finds what the readable
+    path finds.
+    """
     calls = []
     look = gpu.look
     monkeypatch.setattr(gpu, "look", lambda *given: calls.append(1) or look(*given))

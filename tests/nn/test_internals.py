@@ -1,4 +1,6 @@
-"""What torch does not promise, beside the public form: the same numbers, and the public form where it is missing."""
+"""What torch does not promise, beside the public form: the same numbers, and the public form where
+it is missing.
+"""
 
 import pytest
 import torch

@@ -139,7 +139,9 @@ def test_cross_entropy_is_the_formula(smoothing, bias):
 
 
 def example(bias):
-    """Hidden states, weights, biases or none, and targets with padding; more than one piece of cross_entropy."""
+    """Hidden states, weights, biases or none, and targets with padding; more than one piece of
+    cross_entropy.
+    """
     size, width = 9000, 8
     hidden, weight = randn(600, width), randn(size, width)
     b = randn(size) if bias else None
@@ -150,7 +152,9 @@ def example(bias):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_cross_entropy_in_fp32_is_rounded_and_no_more(smoothing):
-    """The bound of each number is that of the sums it was made by: terms · eps · the sum of magnitudes."""
+    """The bound of each number is that of the sums it was made by: terms · eps · the sum of
+    magnitudes.
+    """
     torch.manual_seed(2)
     hidden, weight, b, targets = example(bias=True)
     exact = cross_entropy(hidden, weight, b, targets, smoothing, ignore=0)
@@ -170,7 +174,8 @@ def test_cross_entropy_in_fp32_is_rounded_and_no_more(smoothing):
     rows = int((targets != 0).sum())
     largest = float(F.linear(hidden, weight, b).log_softmax(-1).detach().abs().max())
     assert float((found[0] - exact[0]).detach().abs()) <= rows * logp + EPS * rows * rows * largest
-    # A slope p - target is off by logp of p, and by one rounding: at most logp + EPS of the magnitudes' sum in each product.
+    # A slope p - target is off by logp of p, and by one rounding: at most logp + EPS of the
+    # magnitudes' sum in each product.
     each = (
         F.linear(hidden, weight, b).softmax(-1) + F.one_hot(targets, size)
     ).detach()  # (N, V) magnitudes of slopes
@@ -228,7 +233,8 @@ def test_read_only_is_linear(rows, bias):
         torch.randn(rows, 3, 48)[:, 0],
     )
     expected = model(x).detach()
-    # Two ways to add up 48 products and a bias are no further apart than 49 · eps · the sum of their magnitudes.
+    # Two ways to add up 48 products and a bias are no further apart than 49 · eps · the sum of
+    # their magnitudes.
     sizes = x.abs() @ model[0].weight.detach().abs().T + (
         model[0].bias.detach().abs() if bias else 0
     )
@@ -256,7 +262,8 @@ def test_the_arithmetic_of_many_rows_is_told_not_timed(rows, wide, monkeypatch):
     in_half = rows <= FEW or wide == torch.bfloat16
     exact = F.linear(x.double(), weight.double(), bias.double())
     size = F.linear(x.abs().double(), weight.abs().double(), bias.abs().double())
-    # x and the answer are rounded in bfloat16, sums are kept in float32; in float32 nothing is rounded but the sums.
+    # x and the answer are rounded in bfloat16, sums are kept in float32; in float32 nothing is
+    # rounded but the sums.
     unit = 2 * 2**-8 if in_half else 48 * 2**-24
     with torch.no_grad():
         answer = model(x)
@@ -285,7 +292,8 @@ def test_read_only_in_bf16_where_onednn_has_none(rows, monkeypatch):
     with torch.no_grad():
         found = ReadOnly(layer, torch.bfloat16)(x)
     assert found.dtype == expected.dtype == torch.float32
-    # The input, the weights and the result are rounded to bfloat16, whose eps is 2^-7; the sums are fp32.
+    # The input, the weights and the result are rounded to bfloat16, whose eps is 2^-7; the sums are
+    # fp32.
     sizes = x.abs() @ layer.weight.detach().abs().T + layer.bias.detach().abs()
     allowed = float(torch.finfo(torch.bfloat16).eps * sizes.max())
     torch.testing.assert_close(found, expected, rtol=0, atol=allowed)

@@ -75,7 +75,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Opens a page; afterwards nothing was asked of the network, nothing was complained about, and no dialog appeared."""
+    """Opens a page; afterwards nothing was asked of the network, nothing was complained about, and
+    no dialog appeared.
+    """
     contexts, wrong = [], list[str]()
 
     def opened(
@@ -348,7 +350,10 @@ def test_what_the_search_tried(show: Callable[..., Any]) -> None:
     page.wait_for_selector("g.node")
     assert page.locator("g.node").count() == 4
     assert page.locator("g.chosen text:first-of-type").all_text_contents() == ["✓ le", "✓ chat"]
-    room = "all => all.map(t => t.parentNode.querySelector('rect').getBBox().width - t.getBBox().width)"
+    room = (
+        "all => all.map(t => t.parentNode.querySelector('rect').getBBox().width - "
+        "t.getBBox().width)"
+    )
     assert min(page.eval_on_selector_all("g.node text", room)) > 8
     page.check("#dropped")
     assert page.locator("g.node").count() == 5
@@ -448,7 +453,10 @@ def test_the_heatmap_fits(show: Callable[..., Any], rows: int, columns: int) -> 
             ["in"] * columns, ["out"] * rows, {"cross": attention(1, 2, rows, columns)}, **words
         )
     )
-    whole = "(({ scrollWidth: w, clientWidth: x, scrollHeight: h, clientHeight: y }) => w <= x && h <= y)($('view'))"
+    whole = (
+        "(({ scrollWidth: w, clientWidth: x, scrollHeight: h, clientHeight: y }) => w <= x && h "
+        "<= y)($('view'))"
+    )
     size = page.evaluate("[cell, line]")
     assert page.evaluate(whole)
     assert min(size) >= 1
@@ -474,7 +482,9 @@ def test_it_fits_a_phone(show: Callable[..., Any]) -> None:
 
 # --- 500 × 500 tokens, 8 × 8 heads, three blocks ---
 def long(place: Path) -> Path:
-    """Noise, which packs worse than what models do: softmax(normal × 2). Each layer has the heads of the last one, moved on."""
+    """Noise, which packs worse than what models do: softmax(normal × 2). Each layer has the heads
+    of the last one, moved on.
+    """
     tokens = [f"word{i % 97}" for i in range(500)]
     blocks = {}
     for name in ("cross", "encoder", "decoder"):
@@ -526,7 +536,9 @@ SWITCH = """async ([id, value]) => {
 
 
 def test_a_long_page_is_small_and_quick(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Opened and drawn within 2 s; 50 ms to the end of the frame after a hover. Best of three: there may be other work."""
+    """Opened and drawn within 2 s; 50 ms to the end of the frame after a hover. Best of three:
+    there may be other work.
+    """
     place = long(tmp_path / "long.html")
     assert 10_000_000 < place.stat().st_size <= 20_000_000
     if LACKING:
@@ -539,7 +551,8 @@ def test_a_long_page_is_small_and_quick(tmp_path: Path, request: pytest.FixtureR
         opening.append(time.perf_counter() - begin)
         assert (
             page.evaluate(
-                "() => new Set(document.getElementById('map').getContext('2d').getImageData(300, 300, 99, 99).data).size"
+                "() => new Set(document.getElementById('map').getContext('2d').getImageData(300, "
+                "300, 99, 99).data).size"
             )
             > 9
         )
@@ -555,7 +568,8 @@ def test_a_long_page_is_small_and_quick(tmp_path: Path, request: pytest.FixtureR
         if opening[-1] < 2 and hovering[-1] < 50:
             break
     print(
-        f"opening {min(opening):.2f} s, hovering {min(hovering):.0f} ms, another layer or head {min(switching):.0f} ms"
+        f"opening {min(opening):.2f} s, hovering {min(hovering):.0f} ms, another layer or head "
+        f"{min(switching):.0f} ms"
     )
     assert min(opening) <= 2
     assert min(hovering) <= 50
@@ -570,7 +584,9 @@ def test_a_long_page_is_small_and_quick(tmp_path: Path, request: pytest.FixtureR
 
 # --- hostile strings ---
 def hostile() -> list[str]:
-    """200 strings that would run a script, or break out of the data, if any of them were ever markup or code."""
+    """200 strings that would run a script, or break out of the data, if any of them were ever
+    markup or code.
+    """
     deeds = [
         "window.pwned=1",
         "alert(1)",
@@ -623,14 +639,16 @@ def test_hostile_strings_are_only_text(show: Callable[..., Any]) -> None:
         page.locator(f"#{side} button").nth(i).dispatch_event("pointerover")
     choose(page, head="grid")
     page.evaluate(
-        "document.querySelectorAll('g.node').forEach(g => g.dispatchEvent(new PointerEvent('pointerover', { bubbles: true })))"
+        "document.querySelectorAll('g.node').forEach(g => g.dispatchEvent(new "
+        "PointerEvent('pointerover', { bubbles: true })))"
     )
     page.evaluate("document.querySelector('details').open = true")
     page.wait_for_timeout(100)
     assert page.evaluate("typeof window.pwned") == "undefined"
     assert (
         page.locator(
-            "img, iframe, object, embed, base, link, math, template, a, textarea, [onload], [onerror]"
+            "img, iframe, object, embed, base, link, math, template, a, textarea, [onload], "
+            "[onerror]"
         ).count()
         == 0
     )

@@ -1,4 +1,6 @@
-"""Embedding map, gradient flow, beam tree and attention over training: nothing overlaps, nothing is cut."""
+"""Embedding map, gradient flow, beam tree and attention over training: nothing overlaps, nothing is
+cut.
+"""
 
 import math
 import random
@@ -49,7 +51,9 @@ def matrix(*shape: int) -> np.ndarray:
 
 
 def boxes(figure: Figure) -> list[tuple[str, Any]]:
-    """Every text that is drawn, with what the renderer measured; of an annotation without its line."""
+    """Every text that is drawn, with what the renderer measured; of an annotation without
+    its line.
+    """
     drawn, draw = list[Text](), Text.draw
 
     def note(text: Text, renderer: Any) -> None:
@@ -69,7 +73,9 @@ def boxes(figure: Figure) -> list[tuple[str, Any]]:
 
 
 def clean(figure: Figure) -> list[tuple[str, Any]]:
-    """Assert that no two texts overlap and that all lie inside the saved picture, which is cut around what is drawn."""
+    """Assert that no two texts overlap and that all lie inside the saved picture, which is cut
+    around what is drawn.
+    """
     found = boxes(figure)
     for (one, a), (two, b) in combinations(found, 2):
         wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
@@ -230,7 +236,9 @@ def test_gradients_are_told_apart_by_marker_and_style(tmp_path: Path) -> None:
 
 
 def tree(steps: int, width: int, tokens: list[str]) -> list[Node]:
-    """What a beam of this width might try: the first of each step is chosen, `width` go on, as many are dropped."""
+    """What a beam of this width might try: the first of each step is chosen, `width` go on, as many
+    are dropped.
+    """
     rng, nodes, live = random.Random(0), list[Node](), [-1]
     for step in range(steps):
         made = []

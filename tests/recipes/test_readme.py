@@ -8,7 +8,9 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language):
-    """The fenced blocks of one language: every second piece between fences, by the word after its first fence."""
+    """The fenced blocks of one language: every second piece between fences, by the word after its
+    first fence.
+    """
     inside = re.split(r"^```", README, flags=re.MULTILINE)[1::2]
     return [block.partition("\n")[2] for block in inside if block.partition("\n")[0] == language]
 

@@ -124,7 +124,9 @@ def mistakes(here: Path) -> Path:
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line(name, mistakes, monkeypatch, capfd):
-    """Exit code 2, one line that says what to do, nothing written. In this process: starting one for each would take long."""
+    """Exit code 2, one line that says what to do, nothing written. In this process: starting one
+    for each would take long.
+    """
     from regard.cli import main
 
     words, said = MISTAKES[name]

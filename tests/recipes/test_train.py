@@ -392,7 +392,9 @@ def test_python_speaks_of_the_same_settings(train):
 
 
 def test_the_plan_tells_what_is_trained():
-    """What the user has set stands in its reasons as he set it, or not at all; and the rest is chosen all the same."""
+    """What the user has set stands in its reasons as he set it, or not at all; and the rest is
+    chosen all the same.
+    """
     splits = open_data("copy", options={"train": 300, "dev": 10, "test": 10})
     free, reasons = choose(splits, {})
     assert "of width 128" in " ".join(reasons)

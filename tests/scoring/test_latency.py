@@ -36,7 +36,9 @@ def test_who_says_nothing_is_not_fast():
 
 
 def test_delays_of_words_from_tokens():
-    """Source words of 2, 1 and 1 tokens, then <eos>; target words of 1, 2 and 1 tokens: a word is there with its last token."""
+    """Source words of 2, 1 and 1 tokens, then <eos>; target words of 1, 2 and 1 tokens: a word is
+    there with its last token.
+    """
     source, target = [1, 1, 2, 3, 3], [1, 2, 2, 3]
     assert delays(source, target, 1) == [1, 2, 3]
     assert delays(source, target, 2) == [1, 3, 3]

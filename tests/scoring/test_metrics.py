@@ -59,7 +59,9 @@ def test_the_tokeniser_is_in_the_signature_and_changes_the_score() -> None:
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
 def test_ragged_references(name: str) -> None:
-    """Repeating a reference adds nothing, so a ragged list must score like the same list filled up by repetition."""
+    """Repeating a reference adds nothing, so a ragged list must score like the same list filled up
+    by repetition.
+    """
     score = getattr(metrics, name)
     ragged = [[r] for r in REFERENCES]
     ragged[1] = ["The dog barked all night", "A dog barked in the night"]
@@ -126,7 +128,8 @@ def test_sentence_bleu_by_hand() -> None:
         math.exp(1 - 5 / 3) * 1 * 0.5**0.25
     )
     assert sentence_bleu(hypothesis, reference) == 0
-    # "the" is found once only, as often as the reference has it; the output is longer, so no penalty
+    # "the" is found once only, as often as the reference has it; the output is longer, so no
+    # penalty
     assert sentence_bleu(["the"] * 4, ["the", "cat"], 1) == pytest.approx((1 / 4) ** 0.5)
 
 

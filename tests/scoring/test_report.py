@@ -8,7 +8,10 @@ from regard.errors import UserError
 from regard.scoring import metrics
 from regard.scoring.report import Report, report
 
-FIELDS = "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples seconds tokens_per_second"
+FIELDS = (
+    "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples "
+    "seconds tokens_per_second"
+)
 HYPOTHESES = ["the cat sat on the mat", "a dog"]
 REFERENCES = [["the cat sat on the mat"], ["the dog", "dogs"]]
 

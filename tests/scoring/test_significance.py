@@ -87,7 +87,9 @@ def test_scores_are_those_of_the_metrics_and_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
 def test_the_public_way_gives_the_numbers_of_the_private_one(name: str) -> None:
-    """sacreBLEU promises no statistics of a line: without them the lines of a sample are scored again."""
+    """sacreBLEU promises no statistics of a line: without them the lines of a sample are scored
+    again.
+    """
 
     class Public:
         """The metric as its documentation has it."""

@@ -1,4 +1,6 @@
-"""A model that is a table: the logits are a random function of the sentence and of the whole prefix."""
+"""A model that is a table: the logits are a random function of the sentence and of the whole
+prefix.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +29,9 @@ class TableState:
 
 @dataclass
 class Table:
-    """Logits (sentences, CELLS, V). A hypothesis that is given another's state gets another's logits."""
+    """Logits (sentences, CELLS, V). A hypothesis that is given another's state gets another's
+    logits.
+    """
 
     logits: Tensor
     fed: list[list[int]] = field(default_factory=list)  # the sentence of every row of every step

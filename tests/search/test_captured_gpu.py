@@ -65,7 +65,8 @@ def test_graphs_write_what_the_engine_writes(kind, width):
     first, again, engine = answers
     assert [one.tokens for one in first] == [one.tokens for one in again]
     assert [one.tokens for one in first] == [one.tokens for one in engine]
-    # A logit comes out of some twelve products in a row, each a sum of up to 256 numbers in float32.
+    # A logit comes out of some twelve products in a row, each a sum of up to 256 numbers in
+    # float32.
     error = 12 * 256 * 2**-24
     for one, other in zip(first, engine, strict=True):
         for ours, theirs in zip(one.logprobs, other.logprobs, strict=True):

@@ -91,7 +91,9 @@ def test_repeats_are_those_of_the_definition(tokens, size):
 
 
 def test_a_dead_end_is_an_unfinished_hypothesis(table):
-    """No token twice and no <eos> before the sixth: with four tokens every path ends after at most four."""
+    """No token twice and no <eos> before the sixth: with four tokens every path ends after at most
+    four.
+    """
     model = table.random(1)
     for search, more in SEARCHES:
         constraints = Constraints(no_repeat=1)

@@ -75,7 +75,9 @@ def test_beam_of_one_is_greedy(table, seed, levels, minimum, no_repeat, length_p
 @quick
 @given(SEEDS, PENALTIES)
 def test_a_score_is_the_sum_over_the_length_to_the_penalty(table, seed, length_penalty):
-    """In every search alike, and exactly: it is computed from the log-probabilities that are given with it."""
+    """In every search alike, and exactly: it is computed from the log-probabilities that are given
+    with it.
+    """
     model = table.random(seed)
     for search, more in every_search(
         [0, 1, 2, 3], limit=[5, 1, 9, 7], length_penalty=length_penalty
@@ -110,8 +112,8 @@ def enumerate_all(
 def test_a_wide_enough_beam_is_exhaustive(table, seed, vocabulary, limit, alpha):
     """Wide enough: no candidate is ever dropped, and the search never stops early.
 
-    With c choices a step there are at most c**limit candidates, so a width of that many holds each of them; patience 2
-    asks for twice as many finished hypotheses as there can be sequences.
+    With c choices a step there are at most c**limit candidates, so a width of that many holds each
+    of them; patience 2 asks for twice as many finished hypotheses as there can be sequences.
     """
     model = table.random(seed, sentences=2, vocabulary=vocabulary)
     width = (vocabulary - 2) ** limit  # <pad> and <bos> are no choice
@@ -299,7 +301,9 @@ def test_finished_sentences_are_not_stepped_again(table, seed):
 
 
 def test_samples_follow_the_distribution(table):
-    """The first token of 4,000 seeds against the model's probabilities, within five standard deviations."""
+    """The first token of 4,000 seeds against the model's probabilities, within five standard
+    deviations.
+    """
     model, count = table.random(3, sentences=1), 4000
     found = model.run(sample, [0] * count, limit=[1] * count, seeds=range(count))
     ids = torch.tensor([(one.tokens or [EOS])[0] for [one] in found])

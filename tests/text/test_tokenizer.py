@@ -269,7 +269,8 @@ def test_training_is_the_same_in_every_process() -> None:
     program = (
         "import json; from regard.text.tokenizer import train_tokenizer as t;"
         "texts = [f'{i * 7919 % 1000} the cat sat on mat {i % 37}' for i in range(500)];"
-        "print(json.dumps([t(k, texts, size=400).to_json() for k in ('bpe', 'unigram', 'words', 'characters')]))"
+        "print(json.dumps([t(k, texts, size=400).to_json() for k in ('bpe', 'unigram', 'words', "
+        "'characters')]))"
     )
     runs = {
         subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout

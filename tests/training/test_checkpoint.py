@@ -1,4 +1,6 @@
-"""Checkpoints of a real run: the newest whole one is used, averages are means, the best is the best."""
+"""Checkpoints of a real run: the newest whole one is used, averages are means, the best is the
+best.
+"""
 
 import io
 import json
@@ -226,7 +228,9 @@ def test_a_checkpoint_deleted_while_it_is_read(run, monkeypatch, moment):
 
 
 def test_a_reader_beside_a_training(run):
-    """Another process replaces the best checkpoint as fast as it can, while this one loads it again and again."""
+    """Another process replaces the best checkpoint as fast as it can, while this one loads it again
+    and again.
+    """
     script = (
         "import shutil, sys\n"
         "from pathlib import Path\n"

@@ -150,7 +150,9 @@ def test_too_little_memory_splits_batches(trainer, monkeypatch):
 
 
 def test_running_out_of_memory_splits_batches(trainer, monkeypatch):
-    """On a GPU the longest batch itself tells; what was tried does not count as a step that ran out."""
+    """On a GPU the longest batch itself tells; what was tried does not count as a step that ran
+    out.
+    """
     loss, sizes = trainer.model.loss, []
 
     def small(batch, smoothing):

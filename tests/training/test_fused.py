@@ -1,4 +1,6 @@
-"""torch's private functions and their public twins: equal numbers, and training goes on where one is missing."""
+"""torch's private functions and their public twins: equal numbers, and training goes on where one
+is missing.
+"""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Two processes do what one does: the same curve and weights, each pair once; and they stop, die and go on together.
+"""Two processes do what one does: the same curve and weights, each pair once; and they stop, die
+and go on together.
 
 This file is also what torchrun runs: see `work`.
 """
@@ -30,7 +31,8 @@ from regard.runs.run import Run
 from regard.training.parallel import World
 from regard.training.trainer import Trainer
 
-MODELS = {  # without biases: the gradient of a key's bias is zero but for rounding, and Adam makes steps of it
+# without biases: the gradient of a key's bias is zero but for rounding, and Adam makes steps of it
+MODELS = {
     "transformer": {
         "width": 16,
         "ffn": 24,
@@ -278,7 +280,9 @@ def test_two_are_as_one(runs, name):
     "name", ["transformer", "rnn-accumulate", "fsdp-transformer", "one-sentence"]
 )
 def test_rates_of_the_log_are_everyones(runs, name):
-    """Tokens per example do not depend on anybody's clock; nine sentences are five and four, one is one and none."""
+    """Tokens per example do not depend on anybody's clock; nine sentences are five and four, one is
+    one and none.
+    """
     one, two = ([r for r in run.records() if r["kind"] == "train"] for run in runs(name))
     assert len(one) == 3
     for a, b in zip(one, two, strict=True):
@@ -406,7 +410,9 @@ def test_torchrun_is_asked_to_stop(training, number):
 
 
 def test_a_mistake_of_the_callers(tmp_path):
-    """Told once, by the one who prepares; the other does not wait, and shows no traceback of its own."""
+    """Told once, by the one who prepares; the other does not wait, and shows no traceback of its
+    own.
+    """
     (tmp_path / "empty.tsv").touch()
     began = time.monotonic()
     words = (
@@ -428,7 +434,9 @@ def test_a_mistake_of_the_callers(tmp_path):
 
 
 def test_shares_are_the_batch(tmp_path):
-    """Together every sentence once, with the counts of the whole; one sentence: the others get one that counts nothing."""
+    """Together every sentence once, with the counts of the whole; one sentence: the others get one
+    that counts nothing.
+    """
     from regard.data.corpus import Corpus
 
     run = prepared(tmp_path / "run")

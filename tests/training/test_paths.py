@@ -170,7 +170,8 @@ def test_fast_paths_on_a_gpu(path, kind):
     found = []
     for way in ("plain", path):
         torch.manual_seed(0)
-        # Without biases: the gradient of a key's bias is zero but for rounding, and Adam makes steps of it.
+        # Without biases: the gradient of a key's bias is zero but for rounding, and Adam makes
+        # steps of it.
         model = build_model(replace(kind, bias=False), 30, 30).to(cuda)
         if way == "compiled":
             compile_blocks(model)
@@ -193,7 +194,9 @@ LONG_SIDES = {
 
 @pytest.fixture
 def variable_length(monkeypatch):
-    """The kernel of variable length by its readable twin, in any precision; the list of calls it gets."""
+    """The kernel of variable length by its readable twin, in any precision; the list of calls it
+    gets.
+    """
     calls = []
 
     def by_length(q, k, v, queries, keys, scale, causal):
@@ -217,8 +220,9 @@ def hidden_gradients(model, b):
     "kind", [TINY, replace(TINY, causal=True), WAITING], ids=["plain", "causal", "waiting"]
 )
 def test_kernels_of_variable_length_ignore_no_rule(kind, sides, variable_length, monkeypatch):
-    """Each sentence alone, and no rule but the past: what else is asked takes another way. Both sides of an attention
-    take the same way, whichever of them is long."""
+    """Each sentence alone, and no rule but the past: what else is asked takes another way. Both
+    sides of an attention take the same way, whichever of them is long.
+    """
     monkeypatch.setattr("regard.nn.choose.HALF", (torch.float64,))
     torch.manual_seed(0)
     model = build_model(kind, 30, 30).double()
@@ -299,7 +303,8 @@ def test_packed_rows_on_a_gpu(precision, sides, monkeypatch):
             found.append(gradients(model, prepare(b, path, cuda)))
     assert bool(calls) == (precision == "bf16" and sides != "neither")
     (plain, ours), (packed, theirs) = found
-    # Rounding of the arithmetic (2^-8, 2^-23), as often as numbers of one size are added up on the way: 16 is generous.
+    # Rounding of the arithmetic (2^-8, 2^-23), as often as numbers of one size are added up on the
+    # way: 16 is generous.
     unit = 2**-8 if precision == "bf16" else 2**-23
     assert float(packed.loss.detach()) == pytest.approx(float(plain.loss.detach()), rel=16 * unit)
     for name, grad in ours.items():

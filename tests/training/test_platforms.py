@@ -1,4 +1,6 @@
-"""Systems that lack what Linux has: no fcntl, no resource, folders that cannot be opened, no fsync."""
+"""Systems that lack what Linux has: no fcntl, no resource, folders that cannot be opened, no
+fsync.
+"""
 
 import errno
 import os
@@ -101,7 +103,9 @@ def test_a_lock_has_one_holder(tmp_path):
 
 
 def test_a_lock_whose_file_was_deleted_guards_nothing(tmp_path, monkeypatch):
-    """Between opening the file and locking it, its holder deletes it and somebody else makes a new one."""
+    """Between opening the file and locking it, its holder deletes it and somebody else makes a new
+    one.
+    """
     path, real, calls = tmp_path / "lock", storage._try_lock, []
 
     def late(place):

@@ -1,4 +1,6 @@
-"""The command line: parse, call a recipe, print. Whatever is slow to import is imported where it is used."""
+"""The command line: parse, call a recipe, print. Whatever is slow to import is imported where it is
+used.
+"""
 
 import gc
 import json
@@ -22,12 +24,17 @@ from regard.presets import presets as all_presets
 
 app = typer.Typer(
     help="Train your own text-to-text model from a file of pairs, look inside it, and use it.",
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
-)  # fmt: skip
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
 
 
 def main() -> None:
-    """Run the command line; what went wrong is one line, exit code 2 if the caller can put it right. --debug: the traceback."""
+    """Run the command line; what went wrong is one line, exit code 2 if the caller can put it
+    right. --debug: the traceback.
+    """
     gc.set_threshold(
         50_000, 20, 20
     )  # importing torch makes a million objects that stay: look for garbage less often
@@ -59,7 +66,8 @@ def main() -> None:
             print(f"error: {told}", file=sys.stderr)
         sys.exit(getattr(error, "code", 2))
     finally:
-        gc.freeze()  # the process ends: looking for garbage among all objects of torch would take 0.4 s
+        # the process ends: looking for garbage among all objects of torch would take 0.4 s
+        gc.freeze()
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -103,7 +111,8 @@ def train(
     )
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         print(
-            f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate {run.path}'
+            f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate '
+            f"{run.path}"
         )
 
 
@@ -145,7 +154,8 @@ def evaluate(
     table(["score", "value", "meaning"], found.report.rows())
     if found.seen_in_training is not None:
         print(
-            f"{found.seen_in_training:,} of the {len(found.pairs):,} sources stand in the training data"
+            f"{found.seen_in_training:,} of the {len(found.pairs):,} sources stand in the "
+            f"training data"
         )
     if c is not None:
         doubt = f"95 %: {c.low:+.2f} … {c.high:+.2f}, p = {c.p:.3f}"
@@ -161,7 +171,8 @@ def _evaluate_waiting(
         word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))
     ]:
         raise UserError(
-            f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: 1,3,5,7,inf"
+            f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: "
+            f"1,3,5,7,inf"
         )
     rows = evaluate_waiting(
         run, [float(word) for word in wait.split(",")], data, split=split, device=device
@@ -208,7 +219,9 @@ def prune(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Turn off the attention heads that a model can do without.  Example: `regard prune runs/demo --out runs/less`"""
+    """Turn off the attention heads that a model can do without.  Example: `regard prune runs/demo
+    --out runs/less`
+    """
     from regard.recipes.pruning import prune as silence
 
     made = silence(run, out, tolerance=tolerance, points=points, device=device).manifest["pruned"]
@@ -227,7 +240,8 @@ def prune(
         or "none"
     )
     print(
-        f"{len(made['heads'])} of {made['of']} heads are silent in {out}, which is as large and fast as before: {gone}"
+        f"{len(made['heads'])} of {made['of']} heads are silent in {out}, which is as large and "
+        f"fast as before: {gone}"
     )
 
 

@@ -50,7 +50,9 @@ def data_generate(
     seed: Annotated[int | None, typer.Option()] = None,
     split: Annotated[str, typer.Option()] = "train",
 ) -> None:
-    """Pairs of a task, as TSV.  Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`"""
+    """Pairs of a task, as TSV.  Example: `regard data generate arithmetic --count 5 --seed 123456
+    complexity=3`
+    """
     from regard.data.tasks import TASKS
 
     if task not in TASKS:
@@ -67,7 +69,9 @@ def data_generate(
 def data_inspect(
     data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None
 ) -> None:
-    """What is in some data, what would be skipped, and what `train` would choose.  Example: `regard data inspect pairs.tsv`"""
+    """What is in some data, what would be skipped, and what `train` would choose.  Example: `regard
+    data inspect pairs.tsv`
+    """
     from regard.data.kept import Kept
     from regard.data.splits import leaks
     from regard.recipes.planning import choose, survey

@@ -39,7 +39,8 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
         raise UserError(f"{text!r:.40} has no answer: there is nothing to show")
     if result.parts:
         raise UserError(
-            f"longer than anything in training: split into {len(result.parts)} parts; show one sentence of it"
+            f"longer than anything in training: split into {len(result.parts)} parts; show one "
+            f"sentence of it"
         )
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -74,7 +75,9 @@ def show_model(run: RunFolder) -> None:
 def show_curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = Path("curves.png")
 ) -> None:
-    """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out curves.svg`"""
+    """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out
+    curves.svg`
+    """
     from regard.pictures.curves import curves
 
     opened = [regard.Run.open(run) for run in runs]
@@ -90,7 +93,10 @@ def show_attention(
     out: Annotated[
         Path,
         typer.Option(
-            help="A picture (.png, .svg, .pdf), or a page with all layers, heads and evidence (.html; slower)."
+            help=(
+                "A picture (.png, .svg, .pdf), or a page with all layers, heads and evidence "
+                "(.html; slower)."
+            )
         ),
     ] = Path("attention.png"),
     heads: Annotated[
@@ -106,7 +112,9 @@ def show_attention(
     words: Annotated[bool, typer.Option("--words", help="Words on the axes, not tokens.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`"""
+    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1
+    --head 2`
+    """
     refuse_options([text], show_attention)
     from regard.pictures.heatmaps import head_grid, heatmap
 
@@ -176,14 +184,17 @@ def show_training(
     out: Out = Path("training.png"),
     device: Device = "auto",
 ) -> None:
-    """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo "he's calm ." --head 2`"""
+    """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo
+    "he's calm ." --head 2`
+    """
     refuse_options([text], show_training)
     from regard.pictures.heatmaps import growth
 
     names = regard.Run.open(run).checkpoints()
     if len(names) < 2:
         raise UserError(
-            f"{run}: it kept fewer than two checkpoints; train with more, such as train.keep=10 train.save_every=100"
+            f"{run}: it kept fewer than two checkpoints; train with more, such as train.keep=10 "
+            f"train.save_every=100"
         )
     count = min(len(names), 10)
     names = [names[i * (len(names) - 1) // (count - 1)] for i in range(count)]
@@ -208,7 +219,9 @@ def show_beam(
     out: Out = Path("beam.png"),
     device: Device = "auto",
 ) -> None:
-    """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm ." --beam 3`"""
+    """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm
+    ." --beam 3`
+    """
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
@@ -238,7 +251,10 @@ def show_embeddings(
     start = FIRST + 256 * (tokenizer.kind == "bpe")  # whose bytes come first
     ids = list(range(start, min(tokenizer.size, start + count)))
     whose = "shared by source and target" if opened.config.text.share else side
-    title = f"{opened.path.name}, {whose}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and {FIRST} reserved ones"
+    title = (
+        f"{opened.path.name}, {whose}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and "
+        f"{FIRST} reserved ones"
+    )
     embedding_map(
         half.embedding.weight.detach()[ids].numpy(),
         tokenizer.token_texts(ids),
@@ -258,7 +274,9 @@ def show_gradients(
     ] = 100,
     out: Out = Path("gradients.png"),
 ) -> None:
-    """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show gradients --length 60`"""
+    """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show
+    gradients --length 60`
+    """
     from regard.inspection.flow import gradient_flow, textbook
     from regard.pictures.curves import gradients
 
@@ -286,7 +304,9 @@ def show_positions(
     length: Annotated[int, typer.Option(min=1)] = 100,
     out: Out = Path("positions.png"),
 ) -> None:
-    """Positional encodings as a matrix and as curves.  Example: `regard show positions --width 32`"""
+    """Positional encodings as a matrix and as curves.  Example: `regard show positions
+    --width 32`
+    """
     import torch
 
     from regard.nn import Position, sinusoids

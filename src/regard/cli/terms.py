@@ -1,4 +1,6 @@
-"""What the commands share: options that mean the same everywhere, tables, and manners towards texts and readers."""
+"""What the commands share: options that mean the same everywhere, tables, and manners towards texts
+and readers.
+"""
 
 import difflib
 import inspect
@@ -55,7 +57,8 @@ def refuse_options(texts: Iterable[str], command: Any) -> None:
             )
             hint = f"; did you mean --{near[0]}?" if near else ""
             raise UserError(
-                f"no option {word}{hint} (a text that begins with two dashes goes in by --input or a pipe)"
+                f"no option {word}{hint} (a text that begins with two dashes goes in by --input "
+                f"or a pipe)"
             )
 
 

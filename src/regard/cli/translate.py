@@ -88,7 +88,9 @@ def translate(
     ] = False,
     device: Device = "auto",
 ) -> None:
-    """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard translate runs/demo < in > out`"""
+    """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard
+    translate runs/demo < in > out`
+    """
     refuse_options(text or [], translate)
     if attention is not None and attention.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--attention {attention}: a page's name must end in .html")
@@ -112,7 +114,8 @@ def translate(
         )
         if any(asked) or at is not None:
             raise UserError(
-                "--wait goes from standard input to standard output, greedily; of the other options it knows --set"
+                "--wait goes from standard input to standard output, greedily; of the other "
+                "options it knows --set"
             )
         _follow(regard.load(run, device=device, **chosen).online(wait), text)
         return
@@ -133,7 +136,8 @@ def translate(
             or coverage
         ):
             raise UserError(
-                "--at shows a table for texts given as arguments; of the other options it knows --prefix and --nbest"
+                "--at shows a table for texts given as arguments; of the other options it knows "
+                "--prefix and --nbest"
             )
         for result in translator.translate(text or [], prefix=prefix):
             rows = (
@@ -189,7 +193,9 @@ def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
 def _answers(
     translator: Any, bursts: Iterable[list[bytes]], wishes: dict[str, Any], coverage: bool
 ) -> Iterator[tuple[Any, bool]]:
-    """The result of each line, with what is wrong with the line itself, and whether it is the last of its burst."""
+    """The result of each line, with what is wrong with the line itself, and whether it is the last
+    of its burst.
+    """
     from regard.records.result import HARDLY
 
     number = 0
@@ -204,7 +210,8 @@ def _answers(
                 )
             if coverage and result.overlooked:
                 result.warnings.append(
-                    f"hardly looked at (attention under {HARDLY}): {' '.join(result.overlooked[:5])}"
+                    f"hardly looked at (attention under {HARDLY}): "
+                    f"{' '.join(result.overlooked[:5])}"
                 )
             yield result, place == len(burst)
 
@@ -252,7 +259,9 @@ def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
 
 
 def _object(result: Any, coverage: bool) -> dict[str, Any]:
-    """The fields of --json; those that only some searches have are left out where there are none."""
+    """The fields of --json; those that only some searches have are left out where there are
+    none.
+    """
     names = ["source", "text", "score", "agreement", "coverage_penalty", "tokens", "logprobs"]
     fields = {name: getattr(result, name) for name in names}
     fields["alternatives"] = [_present(asdict(other)) for other in result.alternatives]
@@ -268,7 +277,9 @@ def _present(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes]]:
-    """Lines of a file, or of standard input as they come: no line waits more than 20 ms for the next."""
+    """Lines of a file, or of standard input as they come: no line waits more than 20 ms for the
+    next.
+    """
     if path is not None and (path.is_dir() or not path.exists()):
         raise UserError(f"{path}: no such file")
     if path is not None:
@@ -280,7 +291,9 @@ def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes
 
 
 def _more_soon(stream: RawIOBase) -> bool:
-    """Whether there is more to read within 20 ms. On Windows, where only sockets can be asked, no."""
+    """Whether there is more to read within 20 ms. On Windows, where only sockets can be
+    asked, no.
+    """
     if sys.platform == "win32":
         return False
     readable, _, _ = select.select([stream], [], [], 0.02)

@@ -1,4 +1,6 @@
-"""Batches of ids for a model. Batch(step) is a pure function of seed and step: a resumed run restores nothing."""
+"""Batches of ids for a model. Batch(step) is a pure function of seed and step: a resumed run
+restores nothing.
+"""
 
 from array import array
 from bisect import bisect
@@ -24,7 +26,9 @@ _CHUNK = 1 << 16  # pairs sorted at a time
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Padded sentences and their lengths; owns the shift between what the decoder reads and what it predicts."""
+    """Padded sentences and their lengths; owns the shift between what the decoder reads and what it
+    predicts.
+    """
 
     source: Tensor  # (B, S), each row ends with <eos>
     source_lengths: Tensor  # (B,)
@@ -77,7 +81,9 @@ class Batch:
 
 
 def collate(rows: Sequence[tuple[Sequence[int] | Indices, Sequence[int] | Indices]]) -> Batch:
-    """A batch of rows such as a Corpus holds: (tokens <eos>, <bos> tokens <eos>). Serves torch's DataLoader too."""
+    """A batch of rows such as a Corpus holds: (tokens <eos>, <bos> tokens <eos>). Serves torch's
+    DataLoader too.
+    """
     source, source_lengths = _pad([row[0] for row in rows])
     target, target_lengths = _pad([row[1] for row in rows])
     tokens, source_tokens = int(target_lengths.sum()) - len(rows), int(source_lengths.sum())
@@ -98,9 +104,10 @@ Feed = Callable[[int], Batch]  # batch(step)
 class Batches:
     """batch(step), the same for the same seed, step and lengths, whatever was asked before.
 
-    `tokens` bounds batch size times longest sentence; `sentences` fixes the batch size. Every pair comes once an epoch.
-    Pairs are kept in buckets of nearly equal length, longest first, and shuffled inside them: the cuts never move.
-    `vary` may write the rows of a pair anew; the seed it is given differs by pair and epoch. Memory: 4 bytes a pair.
+    `tokens` bounds batch size times longest sentence; `sentences` fixes the batch size. Every pair
+    comes once an epoch. Pairs are kept in buckets of nearly equal length, longest first, and
+    shuffled inside them: the cuts never move. `vary` may write the rows of a pair anew; the seed it
+    is given differs by pair and epoch. Memory: 4 bytes a pair.
     """
 
     def __init__(
@@ -184,7 +191,9 @@ class Batches:
         return epoch, pairs, order
 
     def _cut(self, longest: Callable[[int], int]) -> "array[int]":
-        """Where batches start and the last one ends, for pairs of falling length: longest(i) is that of the i-th."""
+        """Where batches start and the last one ends, for pairs of falling length: longest(i) is
+        that of the i-th.
+        """
         starts = array("i", [0])
         while starts[-1] < len(self.corpus):
             size = self.sentences or max(1, (self.tokens or 0) // longest(starts[-1]))

@@ -1,4 +1,6 @@
-"""Pairs as ids on disk: written once in one stream, then mapped into memory, so that size does not matter."""
+"""Pairs as ids on disk: written once in one stream, then mapped into memory, so that size does not
+matter.
+"""
 
 import json
 import os
@@ -28,8 +30,8 @@ Ids = npt.NDArray[Any]
 class Corpus:
     """Rows of ids. A source row ends with <eos> and is never empty; a target row is <bos> … <eos>.
 
-    `target_lengths` counts what is predicted: the row without its <bos>. Memory holds the start of every 64th row; the rest is
-    added up from the lengths.
+    `target_lengths` counts what is predicted: the row without its <bos>. Memory holds the start of
+    every 64th row; the rest is added up from the lengths.
     """
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
@@ -106,8 +108,8 @@ def encode(
 ) -> Corpus:
     """Write pairs as ids into the folder `path`, a row for each target, and open it.
 
-    No side, its <eos> included, is longer than max_length: a pair that would be is skipped and counted, never cut.
-    `watch` is shown every pair that goes by, some thousand at a time.
+    No side, its <eos> included, is longer than max_length: a pair that would be is skipped and
+    counted, never cut. `watch` is shown every pair that goes by, some thousand at a time.
     """
     path = Path(path)
     dtype = "<u2" if max(source.size, target.size) <= 2**16 else "<i4"
@@ -137,7 +139,8 @@ def encode(
 
         if not count:
             raise UserError(
-                f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the longest length"
+                f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the "
+                f"longest length"
             )
         about = {
             "format": FORMAT,
@@ -161,7 +164,9 @@ def _only(wanted: Ids, ids: Ids, lengths: Ids) -> tuple[Ids, Ids]:
 
 
 def _rows(sources: Ids, source_lengths: Ids, targets: Ids, target_lengths: Ids) -> tuple[Ids, Ids]:
-    """source <eos> <bos> target <eos> for each pair, in one array; and the two lengths that a corpus keeps of each."""
+    """source <eos> <bos> target <eos> for each pair, in one array; and the two lengths that a
+    corpus keeps of each.
+    """
     sizes = np.stack(
         [source_lengths + 1, target_lengths + 1], 1
     )  # (pairs, 2): with <eos>, without <bos>

@@ -12,10 +12,12 @@ from regard.errors import UserError
 
 
 class Drawn:
-    """The sources that training drew, as sorted 64-bit hashes: 8 bytes a pair, made when first asked for.
+    """The sources that training drew, as sorted 64-bit hashes: 8 bytes a pair, made when first
+    asked for.
 
-    Python's own hash serves: it differs between processes, but nothing is kept, and that a formula is left out because its
-    hash equals another's happens once in 10**9 times of 1,500,000 training and 5,000 held-out formulas.
+    Python's own hash serves: it differs between processes, but nothing is kept, and that a formula
+    is left out because its hash equals another's happens once in 10**9 times of 1,500,000 training
+    and 5,000 held-out formulas.
     """
 
     def __init__(self, name: str, train: Iterable[Pair], space: int) -> None:
@@ -42,11 +44,17 @@ class Drawn:
     def held_out(
         self, drawing: Iterable[tuple[str, str]], count: int, split: str
     ) -> Iterator[tuple[str, str]]:
-        """The first `count` pairs of an endless drawing that training did not draw; repeats among them stay."""
+        """The first `count` pairs of an endless drawing that training did not draw; repeats among
+        them stay.
+        """
         if self.left < count:
-            advice = f"ask for fewer (data.options.train, data.options.{split}), for larger numbers (data.options.complexity)"
+            advice = (
+                f"ask for fewer (data.options.train, data.options.{split}), for larger numbers "
+                f"(data.options.complexity)"
+            )
             raise UserError(
-                f"{self.name}: training drew all but {self.left:,} of {self.space:,} different formulas, and {split} wants"
+                f"{self.name}: training drew all but {self.left:,} of {self.space:,} different "
+                f"formulas, and {split} wants"
                 f" {count:,} more: {advice}, or let them overlap (data.options.overlap=true)"
             )
         return islice(self._others(drawing), count)

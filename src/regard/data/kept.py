@@ -1,4 +1,6 @@
-"""Pairs that are read once from wherever they come and then, as often as need be, from one temporary file."""
+"""Pairs that are read once from wherever they come and then, as often as need be, from one
+temporary file.
+"""
 
 import tempfile
 import weakref
@@ -27,11 +29,13 @@ class _Chunk(NamedTuple):
 
 
 class Kept:
-    """Pairs that are kept while they are read for the first time; later readings come from the file.
+    """Pairs that are kept while they are read for the first time; later readings come from the
+    file.
 
-    Call it to read. A reading that is left before its end keeps nothing. The file has a line for each pair: its number, its
-    source and its targets with tabs between them, as they come out of a reader: cleaned and normalised. Nobody else sees
-    the file, and the system removes it when the process ends, however it ends. Memory: one record for a thousand pairs.
+    Call it to read. A reading that is left before its end keeps nothing. The file has a line for
+    each pair: its number, its source and its targets with tabs between them, as they come out of a
+    reader: cleaned and normalised. Nobody else sees the file, and the system removes it when the
+    process ends, however it ends. Memory: one record for a thousand pairs.
     """
 
     def __init__(
@@ -91,7 +95,8 @@ class Kept:
             except OSError as error:
                 reason = error.strerror or error
                 raise UserError(
-                    f"{self._folder}: no room for a copy of the text while it is prepared ({reason})"
+                    f"{self._folder}: no room for a copy of the text while it is prepared "
+                    f"({reason})"
                 ) from error
             count += len(pairs)
             share = self._share(count)

@@ -1,4 +1,6 @@
-"""A pair of texts, the record of the lines that gave none, and the hash that deals pairs out to splits."""
+"""A pair of texts, the record of the lines that gave none, and the hash that deals pairs out to
+splits.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -20,7 +22,8 @@ class Pair(NamedTuple):
 class Skipped:
     """Which lines were left out and why: counts, and the first ten line numbers of each reason.
 
-    A stream is read many times and its lines come in order, so a line not beyond the last one noted is no news.
+    A stream is read many times and its lines come in order, so a line not beyond the last one noted
+    is no news.
     """
 
     def __init__(self) -> None:

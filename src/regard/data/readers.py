@@ -1,6 +1,8 @@
-"""Files to pairs, one line at a time: TSV, JSON lines, Parquet, two aligned files; gzip in front of any text.
+"""Files to pairs, one line at a time: TSV, JSON lines, Parquet, two aligned files; gzip in front of
+any text.
 
-A line that gives no pair is skipped and counted; a file that cannot be what it should be is a UserError.
+A line that gives no pair is skipped and counted; a file that cannot be what it should be is a
+UserError.
 """
 
 import gzip
@@ -22,7 +24,8 @@ MAX_CHARACTERS = 10_000
 _MAX_LINE = 1_000_000  # bytes
 _BLOCK = 1 << 20
 _BINARY = (
-    *b"\xff\xfe \xfe\xff \x89PNG \xff\xd8 GIF8 %PDF \x7fELF PK\x03\x04 \xfd7zXZ BZh \x1f\x8b".split(),
+    *b"\xff\xfe \xfe\xff \x89PNG \xff\xd8 GIF8 %PDF \x7fELF PK\x03\x04".split(),
+    *b"\xfd7zXZ BZh \x1f\x8b".split(),
 )
 _JSON = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet", ".pq")
@@ -30,7 +33,9 @@ SUFFIXES = (".tsv", ".txt", *_JSON, *_PARQUET)
 
 
 class Position:
-    """How far the file that is being read has been read, for a progress bar. Not known for Parquet."""
+    """How far the file that is being read has been read, for a progress bar. Not known for
+    Parquet.
+    """
 
     def __init__(self) -> None:
         self.file: BinaryIO | None = None  # as it lies on disk: not yet unpacked
@@ -53,10 +58,12 @@ def read(
     skipped: Skipped,
     position: Position | None = None,
 ) -> Iterator[Pair]:
-    """The pairs of a file, in order, in constant memory; NFC, without outer white space, otherwise as they stand.
+    """The pairs of a file, in order, in constant memory; NFC, without outer white space, otherwise
+    as they stand.
 
-    `source` and `target` name the keys of JSON lines, the columns of Parquet, or the endings of two aligned files, for
-    which `path` is either file or what their names have in common: "train" for train.en and train.de.
+    `source` and `target` name the keys of JSON lines, the columns of Parquet, or the endings of two
+    aligned files, for which `path` is either file or what their names have in common: "train" for
+    train.en and train.de.
     """
     if source and target and (both := aligned(path, source, target)):
         _check(both[0])
@@ -66,7 +73,8 @@ def read(
             counts[0] != counts[1]
         ):  # asked before the first pair, since every pair after the missing line would be wrong
             raise UserError(
-                f"{both[0]} has {counts[0]:,} lines and {both[1]} has {counts[1]:,}; aligned files need as many"
+                f"{both[0]} has {counts[0]:,} lines and {both[1]} has {counts[1]:,}; aligned "
+                f"files need as many"
             )
         rows = zip(_lines(both[0], position), _lines(both[1]))
         return _pairs(
@@ -122,7 +130,9 @@ def aligned(path: Path, source: str, target: str) -> tuple[Path, Path] | None:
 def _pairs(
     name: str, rows: Iterable[Any], parse: Callable[[Any], list[str]], skipped: Skipped
 ) -> Iterator[Pair]:
-    """The pair that `parse` finds in each row, source first; a row without one is noted by its number."""
+    """The pair that `parse` finds in each row, source first; a row without one is noted by its
+    number.
+    """
     for line, row in enumerate(rows, 1):
         try:
             source, *targets = [normalise(text.strip(" \t\r\n")) for text in parse(row)]
@@ -197,12 +207,15 @@ def _need(where: str, names: Iterable[str], source: str, target: str) -> None:
     if not {source, target} <= {*names}:
         there = ", ".join(map(repr, names)) or "nothing"
         raise UserError(
-            f"{where}: no {source!r} and {target!r}; it has {there} (set data.source and data.target)"
+            f"{where}: no {source!r} and {target!r}; it has {there} (set data.source and "
+            f"data.target)"
         )
 
 
 def _lines(path: Path, position: Position | None = None) -> Iterator[bytes]:
-    """Lines without their end; only "\\n" ends one. Of a line longer than any should be, the beginning."""
+    """Lines without their end; only "\\n" ends one. Of a line longer than any should be, the
+    beginning.
+    """
     with _opened(path, position) as file:
         while line := file.readline(_MAX_LINE):
             rest = line
@@ -213,7 +226,9 @@ def _lines(path: Path, position: Position | None = None) -> Iterator[bytes]:
 
 @lru_cache(64)
 def _count_lines(path: Path, size: int, changed: int) -> int:
-    """How many lines a file has, counted once for as long as its size and its time of change stay."""
+    """How many lines a file has, counted once for as long as its size and its time of change
+    stay.
+    """
     lines = 0
     block = b""
     with _opened(path) as file:
@@ -259,7 +274,8 @@ def _check(path: Path) -> bytes:
         len(block) >= 64 and text.count("\0") + text.count("\ufffd") > 0.3 * len(text)
     ):
         raise UserError(
-            f"{path}: UTF-16 or a binary file; give TSV, JSON lines or Parquet, UTF-8, unpacked but for gzip"
+            f"{path}: UTF-16 or a binary file; give TSV, JSON lines or Parquet, UTF-8, unpacked "
+            f"but for gzip"
         )
     if b"\n" not in block and b"\r" in block.rstrip(b"\r"):
         raise UserError(f"{path}: its lines end with CR alone; save it with LF")

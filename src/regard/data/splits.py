@@ -62,7 +62,8 @@ class Stream:
         for pair, code in zip_longest(self.read(), codes.data):
             if pair is None or code is None:
                 raise UserError(
-                    "the data changed between two readings: begin again, and leave the files alone meanwhile"
+                    "the data changed between two readings: begin again, and leave the files "
+                    "alone meanwhile"
                 )
             if code == self.code:
                 yield pair
@@ -77,7 +78,9 @@ class Stream:
         return sum(1 for _ in self)
 
     def sample(self, count: int, seed: int) -> Iterable[Pair]:
-        """At most `count` pairs, drawn evenly over the stream, in their order. The same for the same seed."""
+        """At most `count` pairs, drawn evenly over the stream, in their order. The same for the
+        same seed.
+        """
         total = self.count()
         if total <= count:
             return self
@@ -101,7 +104,9 @@ def _evenly(total: int, count: int, seed: int) -> npt.NDArray[np.int64]:
 
 @dataclass
 class Splits:
-    """The parts of a data set, None where there is none. `skipped` is complete once every stream has been read."""
+    """The parts of a data set, None where there is none. `skipped` is complete once every stream
+    has been read.
+    """
 
     name: str
     train: Stream
@@ -113,7 +118,9 @@ class Splits:
     drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
 
     def seen_in_training(self, sources: Iterable[str]) -> int:
-        """How many of these sources, each counted once, stand in the training pairs as they are written."""
+        """How many of these sources, each counted once, stand in the training pairs as they are
+        written.
+        """
         wanted = set(sources)
         if self.drawn is not None:
             return self.drawn.count(wanted)
@@ -123,7 +130,8 @@ class Splits:
         found = {"train": self.train, "dev": self.dev, "test": self.test, "long": self.long}
         if (stream := found.get(name)) is None:
             raise UserError(
-                f"{self.name} has no split {name!r}; it has {', '.join(key for key in found if found[key])}"
+                f"{self.name} has no split {name!r}; it has "
+                f"{', '.join(key for key in found if found[key])}"
             )
         return stream
 
@@ -133,16 +141,19 @@ class Deal:
     """How pairs are dealt out."""
 
     limit: int | None = None  # at most so many training pairs, drawn evenly over the file
-    group: str = "source"  # what never spans two splits: equal sources, or ("pair") whatever shares a source or a target
+    # what never spans two splits: equal sources, or ("pair") whatever shares a source or a target
+    group: str = "source"
     dev: int | None = None  # so many pairs; None: a twentieth, at most 2,000
     test: int | None = None
     seed: int | None = None
 
 
 def named_data(spec: str | Path) -> str:
-    """`spec` as every command understands it: the name of a task, an absolute path, or a corpus below $REGARD_DATA.
+    """`spec` as every command understands it: the name of a task, an absolute path, or a corpus
+    below $REGARD_DATA.
 
-    A bare name that is a task means the task, also where a file of that name lies; `./NAME` or a Path means the file.
+    A bare name that is a task means the task, also where a file of that name lies; `./NAME` or a
+    Path means the file.
     """
     if isinstance(spec, str) and spec in TASKS:
         return spec
@@ -158,9 +169,11 @@ def open_data(
     keep: Keep | None = None,
     **deal: Any,
 ) -> Splits:
-    """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA. For `deal` see Deal.
+    """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA.
+    For `deal` see Deal.
 
-    With `keep` everything is read once, and later from a copy that is cleaned already: for who reads it several times.
+    With `keep` everything is read once, and later from a copy that is cleaned already: for who
+    reads it several times.
     """
     skipped = Skipped()
     notes: list[str] = []
@@ -221,7 +234,8 @@ def open_split(
 ) -> Stream:
     """One split, to judge a run by. A folder need hold no more than that one file.
 
-    Names of languages or columns that a TSV has no use for are left out: a TSV can judge what was trained on two files.
+    Names of languages or columns that a TSV has no use for are left out: a TSV can judge what was
+    trained on two files.
     """
     folder = _place(spec, source, target)
     if spec in TASKS or folder is None or not folder.is_dir():
@@ -231,7 +245,8 @@ def open_split(
     file = files.get(split) or files.get("train")
     if file is None:
         raise UserError(
-            f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split it off"
+            f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split "
+            f"it off"
         )
     names: dict[str, Any] = (
         {} if plain_name(file).endswith(".tsv") else {"source": source, "target": target}
@@ -257,7 +272,9 @@ def _some(
 
 
 def from_iterable(data: Items, *, keep: Keep | None = None, **deal: Any) -> Splits:
-    """Splits of any (source, target or targets); an iterator, which can be read but once, is kept: in memory, or by `keep`."""
+    """Splits of any (source, target or targets); an iterator, which can be read but once, is kept:
+    in memory, or by `keep`.
+    """
     once = iter(data) is data
     again: Items = list(data) if once and keep is None else data
     reading = partial(_numbered, lambda: again)
@@ -286,7 +303,8 @@ def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
 def _generated(
     task: Task, options: dict[str, str | int], deal: Deal, keep: Keep | None
 ) -> tuple[dict[str, Stream], Drawn | None]:
-    """A task's streams, and what keeps dev and test from repeating training where independent draws would.
+    """A task's streams, and what keeps dev and test from repeating training where independent draws
+    would.
 
     Dev and test may share a formula with each other: neither is learned from.
     """
@@ -303,7 +321,8 @@ def _generated(
     }
     if counts["train"] < 1 or min(counts.values()) < 0:
         raise UserError(
-            f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: nothing to train on"
+            f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: "
+            f"nothing to train on"
         )
     counts["long"] = counts["test"]
 
@@ -331,7 +350,9 @@ def _held_out(drawn: Drawn, drawing: Callable[..., Pairs], count: int, split: st
 
 
 def _place(spec: str, source: str | None, target: str | None) -> Path | None:
-    """The file or folder that `spec` names, here or below $REGARD_DATA. Aligned files go by what their names share."""
+    """The file or folder that `spec` names, here or below $REGARD_DATA. Aligned files go by what
+    their names share.
+    """
     home = os.environ.get("REGARD_DATA")
     for path in (Path(spec), Path(home or "", spec)):
         if os.path.exists(path) or (source and target and aligned(path, source, target)):
@@ -365,7 +386,8 @@ def _not_there(spec: str) -> UserError:
         else "(they are looked for below $REGARD_DATA, which is not set)"
     )
     return UserError(
-        f"no data {spec!r}: no such task, file or folder, nor a named corpus {below}{nearest(spec, names)}"
+        f"no data {spec!r}: no such task, file or folder, nor a named corpus "
+        f"{below}{nearest(spec, names)}"
     )
 
 
@@ -406,7 +428,10 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
         or deal.limit == 0
         or min(deal.limit or 0, deal.dev or 0, deal.test or 0) < 0
     ):
-        wish = f"data.group={deal.group} data.limit={deal.limit} data.dev={deal.dev} data.test={deal.test}"
+        wish = (
+            f"data.group={deal.group} data.limit={deal.limit} data.dev={deal.dev} "
+            f"data.test={deal.test}"
+        )
         raise UserError(
             f"{wish}: group is source or pair, limit at least 1, dev and test at least 0"
         )
@@ -416,7 +441,8 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
     keys = _groups(splits.train, deal.group, deal.seed or 0)
     if (dev or 0) + (test or 0) >= len(keys):
         raise UserError(
-            f"{splits.name}: of {len(keys):,} pairs dev={dev or 0} and test={test or 0} leave none for training"
+            f"{splits.name}: of {len(keys):,} pairs dev={dev or 0} and test={test or 0} leave "
+            f"none for training"
         )
     codes = _deal(keys, dev, test)
     _thin(codes, deal.limit or len(codes), deal.seed or 0)
@@ -435,7 +461,9 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
 
 
 def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint32]:
-    """A random number for each pair, equal for pairs that must stay together (and by chance for a few that need not)."""
+    """A random number for each pair, equal for pairs that must stay together (and by chance for a
+    few that need not).
+    """
     if group == "pair":
         return _connected(pairs, seed)
     keys = array("I")
@@ -463,7 +491,9 @@ def _connected(pairs: Iterable[Pair], seed: int) -> npt.NDArray[np.uint32]:
 
 
 def _deal(keys: npt.NDArray[np.uint32], dev: int | None, test: int | None) -> Codes:
-    """The split of each pair: the groups with the smallest keys are dev, the next test. Training is never empty."""
+    """The split of each pair: the groups with the smallest keys are dev, the next test. Training is
+    never empty.
+    """
     n, first = len(keys), 0
     usual = min(2_000, max(1, n // 20)) if n > 2 else 0
     ordered, codes = np.sort(keys), np.full(n, _TRAIN, np.uint8)
@@ -477,14 +507,17 @@ def _deal(keys: npt.NDArray[np.uint32], dev: int | None, test: int | None) -> Co
         )  # whole groups only, never the last
         end = int(np.searchsorted(ordered, group, "right"))
         if count and last == first and end < n and end - first <= max(1, n // 4):
-            last = end  # the first group alone is larger than what was asked for: take it, if most is left
+            # the first group alone is larger than what was asked for: take it, if most is left
+            last = end
         codes[(keys >= group) & (keys < ordered[last])] = code
         first = last
     return codes
 
 
 def _thin(codes: Codes, limit: int, seed: int) -> None:
-    """Keep `limit` training pairs: one, by lot, from each of as many equal stretches of the file."""
+    """Keep `limit` training pairs: one, by lot, from each of as many equal stretches of the
+    file.
+    """
     places = np.flatnonzero(codes == _TRAIN)
     if limit < len(places):
         codes[places] = _UNUSED
@@ -529,7 +562,9 @@ def _plain(text: str) -> str:
 
 
 class Overlap:
-    """Counts what dev and test share with the training pairs it is shown, and what those repeat: 8 bytes a training pair."""
+    """Counts what dev and test share with the training pairs it is shown, and what those repeat: 8
+    bytes a training pair.
+    """
 
     def __init__(self, dev: Iterable[Pair], test: Iterable[Pair]) -> None:
         self._dev = {pair.source for pair in dev}
@@ -555,7 +590,9 @@ class Overlap:
                 self._pairs.append(hash((source, target)))
 
     def _may_be_near(self, text: str) -> bool:
-        """Whether its first and last words are those of a held-out text, or not easily told: quicker than _plain."""
+        """Whether its first and last words are those of a held-out text, or not easily told:
+        quicker than _plain.
+        """
         words = text.strip(_PUNCTUATION).split(None, 1)
         if not words or not self._plain:
             return False
@@ -579,7 +616,9 @@ class Overlap:
 
 
 def leaks(splits: Splits) -> Leaks:
-    """Count what dev and test share with training, and what training repeats: 8 bytes a training pair."""
+    """Count what dev and test share with training, and what training repeats: 8 bytes a training
+    pair.
+    """
     overlap = Overlap(splits.dev or (), splits.test or ())
     overlap.add(splits.train)
     return overlap.leaks()

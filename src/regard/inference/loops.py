@@ -14,10 +14,12 @@ _THRICE = re.compile(r"(.{1,32}?)\1{2,}", re.DOTALL)
 
 
 def stuck(job: Job) -> list[int]:
-    """The n-gram that an answer repeats by fault, 3 times in a row or more: over 8 tokens, or up to its length limit. [] if none.
+    """The n-gram that an answer repeats by fault, 3 times in a row or more: over 8 tokens, or up to
+    its length limit. [] if none.
 
-    It is no fault where the model leaves the loop with a probability over 1/2 (who counts is sure when to stop, who is stuck
-    leaves by chance), nor where the source repeats something at least half as long.
+    It is no fault where the model leaves the loop with a probability over 1/2 (who counts is sure
+    when to stop, who is stuck leaves by chance), nor where the source repeats something at least
+    half as long.
     """
     if not job.found:
         return []
@@ -46,7 +48,9 @@ def stuck(job: Job) -> list[int]:
 def free(
     jobs: Sequence[Job], again: Again, name: Callable[[list[int]], str], may: bool
 ) -> dict[Job, tuple[str, int]]:
-    """Search what is stuck `again`, if that may be, with just enough no_repeat to break its loop: job -> (a note, no_repeat)."""
+    """Search what is stuck `again`, if that may be, with just enough no_repeat to break its loop:
+    job -> (a note, no_repeat).
+    """
     units = {job: unit for job in jobs if (unit := stuck(job))}
     sizes = {job: max(4, len(unit) + 1) for job, unit in units.items() if may}
     notes = {job: (f"repeats {name(unit)!r} over and over", 0) for job, unit in units.items()}

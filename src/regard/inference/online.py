@@ -1,4 +1,6 @@
-"""Text while it is being written -> text: wait-k simultaneous translation (Ma et al. 2019), greedy, nothing computed twice."""
+"""Text while it is being written -> text: wait-k simultaneous translation (Ma et al. 2019), greedy,
+nothing computed twice.
+"""
 
 import codecs
 import re
@@ -18,7 +20,9 @@ from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
 WORD = re.compile(r"\s*\S+(?=\s)")
-"""A word is complete when white space follows it; it is cut together with what stands before it, as the tokenizers do."""
+"""A word is complete when white space follows it; it is cut together with what stands before it, as
+the tokenizers do.
+"""
 
 
 def check_online(model: Seq2Seq) -> None:
@@ -26,12 +30,15 @@ def check_online(model: Seq2Seq) -> None:
     if not model.encoder.causal:
         advice = "train one with model.causal=true (and model.wait=3)"
         raise UserError(
-            f"this model reads the source from both ends, so it cannot begin before the source has ended; {advice}"
+            f"this model reads the source from both ends, so it cannot begin before the source "
+            f"has ended; {advice}"
         )
 
 
 class Sentence:
-    """One sentence: source tokens come in, target tokens are written as soon as `wait` + t source tokens are there."""
+    """One sentence: source tokens come in, target tokens are written as soon as `wait` + t source
+    tokens are there.
+    """
 
     def __init__(self, model: Seq2Seq, rules: Rules, wait: float) -> None:
         self.model, self.rules, self.wait = model, rules, wait
@@ -110,7 +117,9 @@ class Online:
         self.sentence, self.rest, self.said = Sentence(self.model, self.rules, self.wait), "", ""
 
     def read(self, piece: str) -> str:
-        """More of the source -> more of the target. A word counts when the white space after it has come."""
+        """More of the source -> more of the target. A word counts when the white space after it has
+        come.
+        """
         self.rest += piece
         while word := WORD.match(self.rest):
             self._hear(word[0])

@@ -21,20 +21,26 @@ from regard.search import Beam, Captured, Greedy, Job, Rules, Search, decode
 from regard.text.vocabulary import BOS, EOS, PAD
 
 WORTH = 1e11
-"""Source tokens × parameters from which moving to a GPU pays for itself: the first answer waits some three seconds there, for
-the driver, the kernels and the graphs, and in three seconds sixteen cores do about as much (one H200, 2026-11-16)."""
+"""Source tokens × parameters from which moving to a GPU pays for itself: the first answer waits
+some three seconds there, for the driver, the kernels and the graphs, and in three seconds sixteen
+cores do about as much (one H200, 2026-11-16).
+"""
 SMALLER = 4
 """Where a batch does not fit into the GPU's memory, the next try has this part of its tokens."""
 
 
 def hooked(model: nn.Module) -> bool:
-    """Whether somebody has put hooks into a model. A graph that was captured without them would not call them."""
+    """Whether somebody has put hooks into a model. A graph that was captured without them would not
+    call them.
+    """
     names = ("_forward_hooks", "_forward_pre_hooks")  # torch has no public way to ask
     return any(getattr(module, name, None) for module in model.modules() for name in names)
 
 
 def _copied(model: Seq2Seq, device: torch.device) -> Seq2Seq:
-    """A copy whose weights are made on `device`, so that the device they come from needs no more room. Ties are kept."""
+    """A copy whose weights are made on `device`, so that the device they come from needs no more
+    room. Ties are kept.
+    """
     weights: dict[int, Any] = {}
     for parameter in model.parameters():
         there = parameter.detach().to(device, copy=True)
@@ -46,7 +52,8 @@ def _copied(model: Seq2Seq, device: torch.device) -> Seq2Seq:
 class Placed:
     """A model on one device, and all that is kept there for it.
 
-    Several threads may decode on a CPU at once. A captured graph writes into memory of its own, so on a GPU they take turns.
+    Several threads may decode on a CPU at once. A captured graph writes into memory of its own, so
+    on a GPU they take turns.
     """
 
     def __init__(self, model: Seq2Seq, suppress: Tensor) -> None:
@@ -79,7 +86,8 @@ class Placed:
     def decode(
         self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, *, every: bool = False
     ) -> None:
-        """Fill what each job has found. room: source tokens side by side; where a GPU cannot hold so many, fewer.
+        """Fill what each job has found. room: source tokens side by side; where a GPU cannot hold
+        so many, fewer.
 
         every: all hypotheses that have finished are wanted, not the best `n_best` only.
         """
@@ -104,7 +112,9 @@ class Placed:
                 self.release()
 
     def release(self) -> None:
-        """Give back the memory of the captured graphs; those that are needed again are captured again."""
+        """Give back the memory of the captured graphs; those that are needed again are captured
+        again.
+        """
         with self._turn:
             self._graphs.clear()
             if self.device.type == "cuda":

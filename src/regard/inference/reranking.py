@@ -1,4 +1,6 @@
-"""Which hypothesis to give, where the likeliest is not what is wanted: what a search cannot judge, since it knows no text."""
+"""Which hypothesis to give, where the likeliest is not what is wanted: what a search cannot judge,
+since it knows no text.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +15,8 @@ Weights = npt.NDArray[np.float32]
 
 
 def least_risk(samples: Sequence[Hypothesis], texts: Sequence[str]) -> list[Hypothesis]:
-    """Samples by how well they agree with all samples: the mean chrF, highest first (Freitag et al. 2022).
+    """Samples by how well they agree with all samples: the mean chrF, highest first (Freitag et al.
+    2022).
 
     A text that was drawn twice counts twice. It is given once, with its mean chrF (0 to 100) as
     `agreement`; its score stays what it was.

@@ -58,11 +58,15 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     risk: int = 0
-    """Draw so many, and give the one that agrees best with the others (minimum Bayes risk). 0: give what was drawn."""
+    """Draw so many, and give the one that agrees best with the others (minimum Bayes risk). 0: give
+    what was drawn.
+    """
 
 
 WINDOW = {"cpu": 1024, "gpu": 8192}
-"""Texts that are read, sorted by length and decoded together: a GPU wants more of them side by side."""
+"""Texts that are read, sorted by length and decoded together: a GPU wants more of them side by
+side.
+"""
 
 
 class Translator:
@@ -84,7 +88,9 @@ class Translator:
         self.target = target
         self.search = search or SearchConfig()
         self.seen = seen
-        """Longest source in training, in tokens; a longer text is split, or a warning given. 0: not known."""
+        """Longest source in training, in tokens; a longer text is split, or a warning given. 0: not
+        known.
+        """
         self.characters = frozenset(characters)
         """All that stood in a source in training. Empty: not known."""
         self.packs = packs
@@ -113,7 +119,9 @@ class Translator:
         return self._placed.device
 
     def to(self, device: str | torch.device) -> "Translator":
-        """Go on elsewhere: `cpu`, `cuda`, `cuda:1`, `mps`; the GPU no longer takes over by itself."""
+        """Go on elsewhere: `cpu`, `cuda`, `cuda:1`, `mps`; the GPU no longer takes over by
+        itself.
+        """
         self.auto = False
         target = pick_device(str(device), "device")
         here = target.type == self.device.type and target.index in (None, self.device.index)
@@ -128,12 +136,16 @@ class Translator:
         return torch.bfloat16
 
     def expect(self, tokens: float) -> None:
-        """So many source tokens are about to come. With device="auto": a GPU takes over now, if that is enough."""
+        """So many source tokens are about to come. With device="auto": a GPU takes over now, if
+        that is enough.
+        """
         if self.auto and self.device.type == "cpu":
             self._consider(self._work + tokens * self._parameters())
 
     def settle(self) -> None:
-        """With device="auto": take the GPU now, if there is one. From now on the model stays where it is."""
+        """With device="auto": take the GPU now, if there is one. From now on the model stays where
+        it is.
+        """
         self.expect(math.inf)
         self.auto = False
 
@@ -211,9 +223,10 @@ class Translator:
     ) -> Iterator[Result]:
         """Answers in the order of the texts, in constant memory.
 
-        prefix: how each answer begins. must, forbid: words and phrases that each holds, or does not. A text longer than any in
-        training is split at sentence ends (search.split), but not if it has a prefix or must hold something. window: how many
-        texts are read, sorted by length and decoded together. 0: 1,024 on a CPU, 8,192 on a GPU.
+        prefix: how each answer begins. must, forbid: words and phrases that each holds, or does
+        not. A text longer than any in training is split at sentence ends (search.split), but not if
+        it has a prefix or must hold something. window: how many texts are read, sorted by length
+        and decoded together. 0: 1,024 on a CPU, 8,192 on a GPU.
         """
         stream = iter(texts)
         if sampling and (must or forbid):
@@ -244,7 +257,9 @@ class Translator:
                     yield joined(text, list(islice(results, len(row))), [gap for _, gap in row])
 
     def _cut(self, text: str, length: int, whole: bool) -> list[tuple[str, str]]:
-        """The text whole, or in parts with the gaps behind them where it is longer than anything in training."""
+        """The text whole, or in parts with the gaps behind them where it is longer than anything in
+        training.
+        """
         if whole or not self.search.split or not 0 < self.seen <= length:
             return [(text, "")]
         parts = cut(
@@ -288,7 +303,9 @@ class Translator:
             yield result
 
     def _try_again(self, jobs: Sequence[Job], search: Lexical) -> None:
-        """Where something demanded is missing: what must come first. The better of both answers stays."""
+        """Where something demanded is missing: what must come first. The better of both answers
+        stays.
+        """
 
         def lacks(job: Job) -> int:
             return (
@@ -358,21 +375,26 @@ class Translator:
             blocks = self.look(text, one.tokens).blocks
             if "cross" not in blocks:
                 raise UserError(
-                    "search.coverage needs a model that looks at its source; this one has no attention"
+                    "search.coverage needs a model that looks at its source; this one has no "
+                    "attention"
                 )
             return np.asarray(blocks["cross"][-1].mean(0))
 
         return covered(found, weights, self.search.coverage)
 
     def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
-        """The `n` likeliest tokens that could stand at this position (from 0) of an answer, and where each would lead."""
+        """The `n` likeliest tokens that could stand at this position (from 0) of an answer, and
+        where each would lead.
+        """
         if result.parts:
             raise UserError(
-                f"split into {len(result.parts)} parts: ask for the options of one, such as result.parts[0]"
+                f"split into {len(result.parts)} parts: ask for the options of one, such as "
+                f"result.parts[0]"
             )
         if not 0 <= position <= len(result.ids):
             raise UserError(
-                f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not {position}"
+                f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not "
+                f"{position}"
             )
         before, source = result.ids[:position], [*self.source.encode(result.source), EOS]
         placed = self._placed
@@ -400,7 +422,9 @@ class Translator:
 
     @torch.inference_mode()
     def tree(self, text: str, width: int = 0, no_repeat: int = 0) -> list[Node]:
-        """All that a beam of this width (0: the usual one) tries for a text: its best 2 × width candidates at each step."""
+        """All that a beam of this width (0: the usual one) tries for a text: its best 2 × width
+        candidates at each step.
+        """
         job = Job([*self.source.encode(text), EOS])
         traced = Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty))
         self._run([job], traced, no_repeat)
@@ -491,18 +515,24 @@ class Translator:
         return doubts
 
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
-        """The attention with which this model writes `target` for `text`, and the likeliest tokens at each step."""
+        """The attention with which this model writes `target` for `text`, and the likeliest tokens
+        at each step.
+        """
         placed = self._placed
         sides = (self.source, self.target)
         return look(placed.model, sides, text, target, self.suppress.to(placed.device), candidates)
 
     def write_page(self, result: Result, path: str | Path, *, evidence: bool = True) -> Path:
-        """One HTML file about an answer; `result.write_page(path)` is the usual way to ask for it."""
+        """One HTML file about an answer; `result.write_page(path)` is the usual way to ask
+        for it.
+        """
         tree = self.tree(result.source, no_repeat=result.no_repeat)
         return write_answer_page(self, result, tree, path, evidence=evidence)
 
     def online(self, wait: float = 3) -> Online:
-        """Translate while the source is being written, so many tokens behind: `.read(piece)` and `.end()` give new text."""
+        """Translate while the source is being written, so many tokens behind: `.read(piece)` and
+        `.end()` give new text.
+        """
         placed = self._placed
         return Online(
             placed.model, self.source, self.target, self.search, self._rules(placed.device), wait
@@ -520,7 +550,9 @@ def _reason(error: RuntimeError) -> str:
 def _flattened(
     rows: list[list[tuple[str, str]]], encoded: list[list[int]], tokenizer: Tokenizer
 ) -> tuple[list[str], list[list[int]]]:
-    """The parts of all texts, one after the other, and their ids; what was not cut is not encoded again."""
+    """The parts of all texts, one after the other, and their ids; what was not cut is not encoded
+    again.
+    """
     parts: list[str] = []
     part_ids: list[list[int]] = []
     for row, ids in zip(rows, encoded):
@@ -542,11 +574,13 @@ def load(
     parts: Parts = None,
     **search: Any,
 ) -> Translator:
-    """Open a run for translating. others: runs with the same vocabulary, to answer together with it (an ensemble).
+    """Open a run for translating. others: runs with the same vocabulary, to answer together with it
+    (an ensemble).
 
-    device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. auto begins on the CPU, and a GPU takes over as soon as there is enough to
-    translate: starting it takes seconds, in which a CPU has answered many short texts. parts: your own classes, where the config
-    says custom:Name. search: settings instead of the run's, such as no_repeat=3.
+    device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. auto begins on the CPU, and a GPU takes over
+    as soon as there is enough to translate: starting it takes seconds, in which a CPU has answered
+    many short texts. parts: your own classes, where the config says custom:Name. search: settings
+    instead of the run's, such as no_repeat=3.
     """
     known = get_type_hints(SearchConfig)
     for name in search:
@@ -560,7 +594,8 @@ def load(
             side.to_json() for side in (first.source, first.target)
         ]:
             raise UserError(
-                f"{other.path} has another vocabulary than {first.path}: train it with train.start_from, or on the same data"
+                f"{other.path} has another vocabulary than {first.path}: train it with "
+                f"train.start_from, or on the same data"
             )
 
     chosen = {**to_settings(first.config)["search"], **search}

@@ -1,4 +1,6 @@
-"""Why: where a model looked, what an answer depends on, how far a gradient reaches; proofs on a run (doctor)."""
+"""Why: where a model looked, what an answer depends on, how far a gradient reaches; proofs on a run
+(doctor).
+"""
 
 from regard.inspection.evidence import (
     Head,

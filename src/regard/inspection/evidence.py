@@ -1,4 +1,6 @@
-"""What an answer hangs on: not where the model looked, but what changes when a token, a head or a layer is taken away."""
+"""What an answer hangs on: not where the model looked, but what changes when a token, a head or a
+layer is taken away.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST
 
 Matrix = npt.NDArray[np.floating[Any]]
-LIMIT = "Attention shows what a state was mixed from, not what the answer hangs on: a token can be looked at and not matter."
+LIMIT = (
+    "Attention shows what a state was mixed from, not what the answer hangs on: a token can be "
+    "looked at and not matter."
+)
 
 
 class Reader(Protocol):
@@ -63,7 +68,9 @@ class Head(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a layer would say at one target token: how likely the answer's token is, and the likeliest tokens."""
+    """What a layer would say at one target token: how likely the answer's token is, and the
+    likeliest tokens.
+    """
 
     probability: float
     likely: list[tuple[str, float]]
@@ -71,10 +78,12 @@ class Reading(NamedTuple):
 
 @torch.inference_mode()
 def occlusion(translator: Reader, result: Answer, *, budget: int = 1 << 24) -> Matrix:
-    """(T, S): log-probability that each target token, <eos> too, loses if a source token is hidden. Above 0: it helped.
+    """(T, S): log-probability that each target token, <eos> too, loses if a source token is hidden.
+    Above 0: it helped.
 
-    Hidden: in its place the encoder reads the mean vector of the vocabulary, which says that there is a token, and not which.
-    (<unk> would say as much only had training shown it.) budget: logits at a time.
+    Hidden: in its place the encoder reads the mean vector of the vocabulary, which says that there
+    is a token, and not which. (<unk> would say as much only had training shown it.) budget: logits
+    at a time.
     """
     model, (batch,) = translator.model, batches_of(translator, [result])
     embedding: Any = model.encoder.embedding
@@ -89,9 +98,11 @@ def occlusion(translator: Reader, result: Answer, *, budget: int = 1 << 24) -> M
 
 
 def gradient_times_input(translator: Reader, result: Answer) -> Matrix:
-    """(T, S): how fast the log-probability of each target token grows as a source token's vector is made longer.
+    """(T, S): how fast the log-probability of each target token grows as a source token's vector is
+    made longer.
 
-    That is its gradient times the vector, summed; in a linear model, what the token added. One way back for each target token.
+    That is its gradient times the vector, summed; in a linear model, what the token added. One way
+    back for each target token.
     """
     (batch,), read = batches_of(translator, [result]), list[Tensor]()
 
@@ -111,9 +122,11 @@ def gradient_times_input(translator: Reader, result: Answer) -> Matrix:
 
 @torch.inference_mode()
 def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Reading]]:
-    """For each layer of the decoder, each target token: what the model would say if this layer were its last.
+    """For each layer of the decoder, each target token: what the model would say if this layer were
+    its last.
 
-    The last norm and the output layer read the layer's state (nostalgebraist 2020). The last row is what the model does say.
+    The last norm and the output layer read the layer's state (nostalgebraist 2020). The last row is
+    what the model does say.
     """
     (batch,), decoder = batches_of(translator, [result]), translator.model.decoder
     if not isinstance(decoder, TransformerDecoder):
@@ -145,7 +158,8 @@ def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Read
 
 
 def agreement(record: AttentionRecord, evidence: Matrix, how: str = "mean") -> float:
-    """Spearman's rank correlation of attention (the last layer's mean, or `how`) with evidence (T, S); mean of target tokens.
+    """Spearman's rank correlation of attention (the last layer's mean, or `how`) with evidence (T,
+    S); mean of target tokens.
 
     A row in which either side is all the same has none; not a number if no row has one.
     """
@@ -157,10 +171,15 @@ def agreement(record: AttentionRecord, evidence: Matrix, how: str = "mean") -> f
 
 
 def correlation(record: AttentionRecord, occluded: Matrix) -> str:
-    """The same, in words; and how often both name the same token first, since the ranks of what hardly counts are noise."""
+    """The same, in words; and how often both name the same token first, since the ranks of what
+    hardly counts are noise.
+    """
     last, flow = (f"{agreement(record, occluded, how):.2f}" for how in ("mean", "rollout"))
     same = int((record.matrix().argmax(-1) == occluded.argmax(-1)).sum())
-    first = f"Attention and occlusion name the same source token first for {same} of {len(occluded)} target tokens."
+    first = (
+        f"Attention and occlusion name the same source token first for {same} of {len(occluded)} "
+        f"target tokens."
+    )
     return f"{first}\nRank correlation (Spearman): {last} (last layer), {flow} (rollout)."
 
 
@@ -181,7 +200,8 @@ def batches_of(
         )
     if parts := [one.parts for one in examples if not isinstance(one, tuple) and one.parts]:
         raise UserError(
-            f"split into {len(parts[0])} parts: ask for the evidence of one, such as result.parts[0]"
+            f"split into {len(parts[0])} parts: ask for the evidence of one, such as "
+            f"result.parts[0]"
         )
     both = [
         (one[0], translator.target.encode(one[1]))
@@ -204,7 +224,9 @@ def batches_of(
 def _logprobs(
     model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Tensor], Tensor] = lambda x: x
 ) -> Tensor:
-    """(rows, T): of each target token, given those before it, in so many copies of one pair. change: of its source's vectors."""
+    """(rows, T): of each target token, given those before it, in so many copies of one pair.
+    change: of its source's vectors.
+    """
     sides = batch.source, batch.source_lengths, batch.target_in, batch.target_out
     source, lengths, before, target = (x.expand(rows, *x.shape[1:]) for x in sides)
     table = model.encoder.get_submodule(
@@ -221,7 +243,9 @@ def _logprobs(
 
 @contextmanager
 def _hooked(register: Any, change: Callable[[Any], Any]) -> Iterator[None]:
-    """What comes out (or goes in, by a pre-hook) is changed, in this thread's calls only, until the end, however it ends."""
+    """What comes out (or goes in, by a pre-hook) is changed, in this thread's calls only, until the
+    end, however it ends.
+    """
     me = get_ident()
     with register(
         lambda module, given, *out: (
@@ -243,7 +267,9 @@ def heads(translator: Reader, examples: Sequence[Answer | tuple[str, str]]) -> l
 
 @contextmanager
 def without(model: Seq2Seq, gone: Iterable[Head]) -> Iterator[None]:
-    """The model while these heads are silent: zeros where they would have spoken. An RNN's attention is one head."""
+    """The model while these heads are silent: zeros where they would have spoken. An RNN's
+    attention is one head.
+    """
     found = heads_of(model)
     with ExitStack() as stack:
         for one in gone:

@@ -1,4 +1,6 @@
-"""How far back a prediction reaches: the gradient of the last target token's loss, at every token before it."""
+"""How far back a prediction reaches: the gradient of the last target token's loss, at every token
+before it.
+"""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -17,9 +19,11 @@ from regard.text.vocabulary import FIRST
 def gradient_flow(
     model: Seq2Seq, length: int = 100, *, sentences: int = 16, seed: int = 0
 ) -> npt.NDArray[np.float64]:
-    """(length,): the norm of the gradient at the embedding of the token so many places back, 1 at the nearest.
+    """(length,): the norm of the gradient at the embedding of the token so many places back, 1 at
+    the nearest.
 
-    The near half is the answer, the far half the source; all tokens are random, and norms are means over the sentences.
+    The near half is the answer, the far half the source; all tokens are random, and norms are means
+    over the sentences.
     """
     model = deepcopy(model).double().eval()  # in single precision a vanishing gradient is soon 0
     tables = [side.get_submodule("embedding") for side in (model.encoder, model.decoder)]
@@ -46,8 +50,9 @@ def gradient_flow(
 def textbook(width: int = 64, seed: int = 0) -> dict[str, Seq2Seq]:
     """Three untrained models: a plain RNN and an LSTM without attention, and a Transformer.
 
-    The cells start as torch starts them, forget gates with a bias of 1 (Jozefowicz et al. 2015). Models that Regard trains
-    start from orthogonal matrices and no bias: then a plain RNN forgets far more slowly, and an LSTM faster.
+    The cells start as torch starts them, forget gates with a bias of 1 (Jozefowicz et al. 2015).
+    Models that Regard trains start from orthogonal matrices and no bias: then a plain RNN forgets
+    far more slowly, and an LSTM faster.
     """
     rnn = RNNConfig(cell="rnn", width=width, embedding=width, bidirectional=False, attention="none")
     transformer = TransformerConfig(width=width, ffn=4 * width)

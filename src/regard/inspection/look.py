@@ -24,14 +24,16 @@ def look(
     suppress: Tensor,
     candidates: int = 5,
 ) -> AttentionRecord:
-    """The attention with which a model writes `answer` (ids) for `text`, and the likeliest tokens at each step.
+    """The attention with which a model writes `answer` (ids) for `text`, and the likeliest tokens
+    at each step.
 
     tokenizers: of the source and of the target. suppress (V,): ids that are never written, on the
     model's device. candidates: how many likely tokens of each step.
     """
     if isinstance(model.decoder, Decoders):
         raise UserError(
-            "several models look in several ways: load one of them alone to see its attention or coverage"
+            "several models look in several ways: load one of them alone to see its attention or "
+            "coverage"
         )
 
     source, target = tokenizers

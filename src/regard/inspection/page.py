@@ -1,4 +1,6 @@
-"""An answer -> one HTML page: its attention, what it depends on, the tree of the beam, other answers."""
+"""An answer -> one HTML page: its attention, what it depends on, the tree of the beam, other
+answers.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +14,9 @@ from regard.records.result import Result
 from regard.records.tree import Node
 
 EXPLAINED = 128
-"""Tokens of either side, up to which a page holds evidence: it takes a reading of the text for each."""
+"""Tokens of either side, up to which a page holds evidence: it takes a reading of the text for
+each.
+"""
 
 
 def write_answer_page(

@@ -20,10 +20,13 @@ def build_model(
     target_size: int,
     parts: Mapping[str, type[nn.Module]] | None = None,
 ) -> Seq2Seq:
-    """parts: the user's own classes for `score` or `position`, where the config says custom:Name."""
+    """parts: the user's own classes for `score` or `position`, where the config says
+    custom:Name.
+    """
     if config.tie == "all" and source_size != target_size:
         raise UserError(
-            "model.tie=all needs one vocabulary for both sides: set text.share=true or model.tie=target"
+            "model.tie=all needs one vocabulary for both sides: set text.share=true or "
+            "model.tie=target"
         )
     builders: dict[str, Any] = {"transformer": _transformer, "rnn": _rnn}
     return builders[config.kind](config, source_size, target_size, parts or {})

@@ -46,9 +46,8 @@ class Decoders(Decoder):
         self.members = nn.ModuleList(model.decoder for model in members)
 
     def start(self, memory: Any) -> States:
-        return States(
-            tuple(member.start(its) for member, its in zip(self.members, memory, strict=True))
-        )  # type: ignore[operator]
+        pairs = zip(self.members, memory, strict=True)
+        return States(tuple(member.start(its) for member, its in pairs))  # type: ignore[operator]
 
     def forward(self, tokens: Tensor, state: States) -> tuple[Tensor, States]:
         """The logarithm of the mean of their probabilities."""

@@ -1,4 +1,6 @@
-"""A Transformer's state in reserved memory: every step writes into the same tensors, so that a GPU can repeat it as one graph."""
+"""A Transformer's state in reserved memory: every step writes into the same tensors, so that a GPU
+can repeat it as one graph.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from regard.nn.positions import Learned
 
 @dataclass(frozen=True)
 class FixedKeyValue(KeyValue):
-    """Slots for K hypotheses at each of T places: what hypothesis k reads at place t is written to slot t · K + k."""
+    """Slots for K hypotheses at each of T places: what hypothesis k reads at place t is written to
+    slot t · K + k.
+    """
 
     now: Tensor = field(default_factory=lambda: torch.empty(0))
     """(B, K): the slots of this step."""
@@ -29,7 +33,9 @@ class FixedKeyValue(KeyValue):
 
 @dataclass(frozen=True)
 class FixedState(TransformerState):
-    """All slots are there from the start; `seen` tells which of them count. The blocks share `now` and their positions."""
+    """All slots are there from the start; `seen` tells which of them count. The blocks share `now`
+    and their positions.
+    """
 
     source: Mask = field(default_factory=Mask)
     numbers: tuple[Tensor, Tensor, Tensor] = ()  # type: ignore[assignment]
@@ -58,7 +64,9 @@ def fits(model: Seq2Seq) -> bool:
 
 
 def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: int) -> FixedState:
-    """Read a padded batch (B, S) without asking how much of it is padding; slots for `steps` of `beams` hypotheses."""
+    """Read a padded batch (B, S) without asking how much of it is padding; slots for `steps` of
+    `beams` hypotheses.
+    """
     places = Layout(source.shape[0], source.shape[1], None, full=False)
     states = model.encoder(source, lengths, layout=places).states
     crossing = [block for block in model.decoder.blocks if isinstance(block, Block)]  # type: ignore[union-attr]

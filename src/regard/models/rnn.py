@@ -15,7 +15,9 @@ from regard.nn.recurrent import Hidden
 
 
 class RNNEncoder(Encoder):
-    """Embedding, then layers of cells, from both ends if asked. The states are `width` wide either way."""
+    """Embedding, then layers of cells, from both ends if asked. The states are `width` wide either
+    way.
+    """
 
     def __init__(self, c: RNNConfig, embedding: Embedding) -> None:
         super().__init__()
@@ -50,7 +52,9 @@ class RNNEncoder(Encoder):
 
 @dataclass(frozen=True)
 class RNNState:
-    """Once per sentence (B): `memory` and `lengths`. Per hypothesis (B × K rows): `hidden`, (layers, B × K, width) each."""
+    """Once per sentence (B): `memory` and `lengths`. Per hypothesis (B × K rows): `hidden`,
+    (layers, B × K, width) each.
+    """
 
     hidden: Hidden
     memory: KeyValue | None
@@ -143,11 +147,15 @@ class RNNDecoder(Decoder):
         return (layout.pack(out) if layout else out), state
 
     def _mask(self, state: RNNState) -> Mask:
-        """A source holds at least <eos>, so that only a mask of the user's own can hide everything."""
+        """A source holds at least <eos>, so that only a mask of the user's own can hide
+        everything.
+        """
         return Mask(key_lengths=state.lengths, extra=state.extra, filled=state.extra is None)
 
     def _look(self, query: Tensor, state: RNNState, mask: Mask) -> Tensor:
-        """query (B × K, T, D) -> context of the same shape; hypotheses of a sentence share its memory."""
+        """query (B × K, T, D) -> context of the same shape; hypotheses of a sentence share its
+        memory.
+        """
         assert state.memory is not None
         together = query.reshape(len(state.lengths), -1, query.shape[-1])  # (B, K × T, D)
         return self.attention(together, state.memory, mask).reshape(query.shape)
@@ -157,7 +165,9 @@ class RNNDecoder(Decoder):
         return torch.tanh(self.readout(torch.cat((context, states), dim=-1)))
 
     def _look_then_write(self, x: Tensor, state: RNNState) -> tuple[Tensor, Hidden]:
-        """Query: the previous top state; its context is joined to the input (Bahdanau et al. 2015). One step at a time."""
+        """Query: the previous top state; its context is joined to the input (Bahdanau et al. 2015).
+        One step at a time.
+        """
         mask = self._mask(state)
         hidden = state.hidden
         outputs = []

@@ -1,4 +1,6 @@
-"""What every encoder-decoder is: an encoder that makes a Memory, a decoder that walks a State, and a summed loss."""
+"""What every encoder-decoder is: an encoder that makes a Memory, a decoder that walks a State, and
+a summed loss.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -16,7 +18,9 @@ TENSORS = ("source", "source_lengths", "target", "target_lengths")
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder leaves: states (B, S, D) with real lengths (B,), and for an RNN its final state."""
+    """What the encoder leaves: states (B, S, D) with real lengths (B,), and for an RNN its final
+    state.
+    """
 
     states: Tensor
     lengths: Tensor
@@ -59,14 +63,16 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Target tokens -> logits, all at once, a few, or one by one: one path.
 
-    A state is a value: reading returns a new one, and the old one stays good. `state.select(sentences (B',), beams (B', K'))`
-    keeps these sentences (None: all), and of each these hypotheses: it expands, reorders and prunes. `state.join(other)`: both.
+    A state is a value: reading returns a new one, and the old one stays good.
+    `state.select(sentences (B',), beams (B', K'))` keeps these sentences (None: all), and of each
+    these hypotheses: it expands, reorders and prunes. `state.join(other)`: both.
     """
 
     out: nn.Linear
     """Hidden state -> logits."""
     wait = 0
-    """How much of the source the first target token sees, each further one seeing one more. 0: all."""
+    """How much of the source the first target token sees, each further one seeing one more. 0: all.
+    """
 
     def start(self, memory: Memory) -> Any:
         """The state before the first token."""
@@ -80,7 +86,9 @@ class Decoder(nn.Module):
         layout: Layout | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
-        """Read tokens (R, T) on top of the state -> (R, T, D), or packed (N, D) with a layout; and the state after them."""
+        """Read tokens (R, T) on top of the state -> (R, T, D), or packed (N, D) with a layout; and
+        the state after them.
+        """
         raise NotImplementedError
 
     def output(self, hidden: Tensor) -> Tensor:
@@ -114,7 +122,9 @@ class Seq2Seq(nn.Module):
         return logits[:, -1], state
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The decoder's last layer at every real target token (N, D), and the tokens (N,) it should tell."""
+        """The decoder's last layer at every real target token (N, D), and the tokens (N,) it should
+        tell.
+        """
         source, target = batch.places or places(batch)
         memory = self.encoder(batch.source, batch.source_lengths, layout=source)
         hidden, _ = self.decoder.hidden(batch.target_in, self.decoder.start(memory), layout=target)
@@ -127,7 +137,9 @@ class Seq2Seq(nn.Module):
         return Sums(loss, nll, correct, batch.tokens)
 
     def _sums(self, hidden: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, ...]:
-        """Loss, negative log-likelihood and how many are right, of hidden (N, D) and targets (N,)."""
+        """Loss, negative log-likelihood and how many are right, of hidden (N, D) and targets
+        (N,).
+        """
         out = self.decoder.out
         compiled = self.compiled
         return cross_entropy(
@@ -135,7 +147,9 @@ class Seq2Seq(nn.Module):
         )
 
     def rdrop(self, batch: Batch, smoothing: float, weight: float) -> Sums:
-        """R-Drop (Liang et al. 2021): the mean loss of two looks with other dropout, and weight/2 × the mean KL between them."""
+        """R-Drop (Liang et al. 2021): the mean loss of two looks with other dropout, and weight/2 ×
+        the mean KL between them.
+        """
         hidden, targets = self.hidden(_twice(batch))
         loss, nll, correct = self._sums(hidden, targets, smoothing)
         logits = self.decoder.output(hidden)  # (2N, V)
@@ -151,7 +165,9 @@ def _twice(batch: Batch) -> Batch:
 
 
 def places(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:
-    """Where the real tokens of both sides are; packed: for kernels of variable length. To pack a fifth away costs more."""
+    """Where the real tokens of both sides are; packed: for kernels of variable length. To pack a
+    fifth away costs more.
+    """
     sides = (
         (batch.source_lengths, batch.source.shape[1]),
         (batch.target_lengths, batch.target_in.shape[1]),
@@ -163,7 +179,8 @@ def places(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:
 
 
 def summed_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Sums:
-    """logits (N, V), targets (N,). Smoothing s: (1 − s) of the reference's loss + s of the mean over the vocabulary.
+    """logits (N, V), targets (N,). Smoothing s: (1 − s) of the reference's loss + s of the mean
+    over the vocabulary.
 
     This is the formula; `cross_entropy` is the same, faster.
     """

@@ -1,4 +1,6 @@
-"""The Transformer encoder-decoder (Vaswani et al. 2017), on packed rows: no work is spent on padding."""
+"""The Transformer encoder-decoder (Vaswani et al. 2017), on packed rows: no work is spent on
+padding.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,17 @@ class Parts:
     position: type[Position]
 
     def make_position(self, c: TransformerConfig, *, in_attention: bool) -> Position:
-        """The position object for the embeddings or for one attention; "none" where this kind acts elsewhere."""
+        """The position object for the embeddings or for one attention; "none" where this kind acts
+        elsewhere.
+        """
         kind = self.position if self.position.in_attention == in_attention else Position
         return kind(c.width, c.heads, max_positions=c.max_positions, clip=c.relative_clip)
 
 
 Source = tuple[KeyValue | Memory, Mask, Layout]
-"""What a decoder's block looks at (not yet projected, in training), whom it may see, and the layout of its queries."""
+"""What a decoder's block looks at (not yet projected, in training), whom it may see, and the layout
+of its queries.
+"""
 
 
 class Block(nn.Module):
@@ -89,7 +95,9 @@ class Block(nn.Module):
         *,
         keep: bool = False,
     ) -> tuple[Tensor, KeyValue | None]:
-        """Packed rows (N, D), on top of what was read before -> the same, and, to keep, what has been read now."""
+        """Packed rows (N, D), on top of what was read before -> the same, and, to keep, what has
+        been read now.
+        """
         own: list[KeyValue] = []
 
         def look(x: Tensor) -> Tensor:
@@ -171,7 +179,9 @@ class TransformerEncoder(Encoder):
     def extend(
         self, source: Tensor, before: tuple[KeyValue, ...] = ()
     ) -> tuple[Tensor, tuple[KeyValue, ...]]:
-        """More source (B, S) after what was read before -> its states (B, S, D), and all that has been read. Causal only."""
+        """More source (B, S) after what was read before -> its states (B, S, D), and all that has
+        been read. Causal only.
+        """
         start, places = (
             len(before[0]) if before else 0,
             Layout(source.shape[0], source.shape[1], None),
@@ -192,8 +202,10 @@ class TransformerEncoder(Encoder):
 
 @dataclass(frozen=True)
 class TransformerState:
-    """All once per sentence (B). In `own`, one KeyValue a block, each token that any hypothesis has read has a slot; `seen`
-    (B, K, S) says which slots are a hypothesis' own past. So to choose among hypotheses costs a few bits, and copies nothing."""
+    """All once per sentence (B). In `own`, one KeyValue a block, each token that any hypothesis has
+    read has a slot; `seen` (B, K, S) says which slots are a hypothesis' own past. So to choose
+    among hypotheses costs a few bits, and copies nothing.
+    """
 
     own: tuple[KeyValue, ...]
     cross: tuple[KeyValue, ...]
@@ -204,18 +216,24 @@ class TransformerState:
     seen: Tensor | None = None
     """None: there is one hypothesis, and all slots are its past."""
     raw: Memory | None = None
-    """In training, instead of `cross`: the source's packed states, which each block projects itself."""
+    """In training, instead of `cross`: the source's packed states, which each block projects
+    itself.
+    """
     wait: int = 0
     """The decoder's (Ma et al. 2019)."""
     around: Mask | None = None
-    """The mask of the source in the step before, which is good as long as it is of the same lengths."""
+    """The mask of the source in the step before, which is good as long as it is of the same
+    lengths.
+    """
 
     @property
     def slots(self) -> int:
         return len(self.own[0]) if self.own else 0
 
     def sight(self, beams: int, steps: int) -> Tensor:
-        """(B, K · T, S + K · T): what each of T new tokens of every hypothesis may look at, these tokens included."""
+        """(B, K · T, S + K · T): what each of T new tokens of every hypothesis may look at, these
+        tokens included.
+        """
         new = (
             torch.eye(beams, device=self.at.device)
             .kron(torch.ones(steps, steps, device=self.at.device).tril())
@@ -226,7 +244,9 @@ class TransformerState:
         )
 
     def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
-        """Of the target, and of the source, for new tokens at these places (B, K · T) of the target."""
+        """Of the target, and of the source, for new tokens at these places (B, K · T) of the
+        target.
+        """
         past = Mask(causal=True, offset=self.slots)
         if sight is not None:
             past = Mask(extra=sight[:, None], filled=True)  # a token sees at least itself
@@ -347,7 +367,8 @@ class TransformerDecoder(Decoder):
         layout: Layout | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, TransformerState]:
-        # The hypotheses of a sentence stand side by side: they share its memory, and the slots of what they have read.
+        # The hypotheses of a sentence stand side by side: they share its memory, and the slots of
+        # what they have read.
         sentences, (rows, steps) = len(state.lengths), tokens.shape
         beams = rows // sentences
         places = layout or Layout(sentences, beams * steps, None)

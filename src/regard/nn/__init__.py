@@ -1,4 +1,6 @@
-"""The parts: masks, scores, positions, attention, layers, recurrence, state. Usable alone; they know no text."""
+"""The parts: masks, scores, positions, attention, layers, recurrence, state. Usable alone; they
+know no text.
+"""
 
 from regard.nn.attention import Attention, Record, SelfAttention, attend, watch
 from regard.nn.layers import Embedding, FeedForward, Residual, RMSNorm

@@ -79,14 +79,14 @@ def watch(model: nn.Module) -> Iterator[Record]:
 
 
 class Attention(nn.Module):
-    """Bahdanau, Luong, multi-head, cross, causal: one class. `SelfAttention` is the same with one product for all.
+    """Bahdanau, Luong, multi-head, cross, causal: one class. `SelfAttention` is the same with one
+    product for all.
 
-    width: of the query. key_width, value_width: of what is looked at (default: width).
-    inner: of all heads together (default: width). output: of the result (default: width).
-    score: a name of `SCORES` or a class. position: a name of `POSITIONS` that acts inside attention
-    (`relative`, `rotary`, `alibi`), or an object.
-    projections=False: the textbook's raw form; one head compares the query itself with the keys
-    themselves and pools the values themselves.
+    width: of the query. key_width, value_width: of what is looked at (default: width). inner: of
+    all heads together (default: width). output: of the result (default: width). score: a name of
+    `SCORES` or a class. position: a name of `POSITIONS` that acts inside attention (`relative`,
+    `rotary`, `alibi`), or an object. projections=False: the textbook's raw form; one head compares
+    the query itself with the keys themselves and pools the values themselves.
     """
 
     def __init__(
@@ -165,7 +165,9 @@ class Attention(nn.Module):
     def _keys_values(
         self, keys: Tensor, values: Tensor | None, layout: Layout | None
     ) -> tuple[Tensor, Tensor]:
-        """(N, D) with their layout, or (B, S, D) -> (B, S, inner) each. values=None: the keys are the values too."""
+        """(N, D) with their layout, or (B, S, D) -> (B, S, inner) each. values=None: the keys are
+        the values too.
+        """
         if not self.projections:
             return _padded(keys, layout), _padded(keys if values is None else values, layout)
 
@@ -202,7 +204,9 @@ class Attention(nn.Module):
     def ask(
         self, query: Tensor, positions: Tensor | None = None, layout: Layout | None = None
     ) -> Tensor:
-        """The queries (B, H, T, D) of (B, T, D), or of packed (N, D) with its layout, for `look`."""
+        """The queries (B, H, T, D) of (B, T, D), or of packed (N, D) with its layout, for
+        `look`.
+        """
         q = self._heads(self._queries(query, layout))
         return self.position.rotate(q, _count(q) if positions is None else positions)
 
@@ -213,14 +217,18 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         layout: Layout | None = None,
     ) -> KeyValue:
-        """What depends on the source alone, done once. keys, values: (B, S, D), or packed (N, D) with their layout."""
+        """What depends on the source alone, done once. keys, values: (B, S, D), or packed (N, D)
+        with their layout.
+        """
         key, value = self._keys_values(keys, values, layout)
         return self._remember(self._heads(key), self._heads(value), positions)
 
     def read(
         self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None
     ) -> tuple[Tensor, KeyValue]:
-        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with its layout."""
+        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with
+        its layout.
+        """
         return self.ask(x, positions, layout), self.project(x, None, positions, layout)
 
     def forward(
@@ -231,7 +239,9 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Tensor:
-        """query (B, T, D), or packed (N, D) with its layout -> the same shape, looked up in memory."""
+        """query (B, T, D), or packed (N, D) with its layout -> the same shape, looked up in
+        memory.
+        """
         return self.look(self.ask(query, positions, layout), memory, mask, positions, layout)
 
     def itself(self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout) -> Tensor:
@@ -248,7 +258,9 @@ class Attention(nn.Module):
         layout: Layout,
         key_layout: Layout,
     ) -> Tensor:
-        """`forward(x, project(states))` for packed rows (N, D) and (M, D), where nobody needs the keys afterwards."""
+        """`forward(x, project(states))` for packed rows (N, D) and (M, D), where nobody needs the
+        keys afterwards.
+        """
         case = self._case(mask, layout.length, key_layout.length, x)
         case.layouts = layout, key_layout
         case.dtype = autocast_type(x.device.type) or x.dtype
@@ -269,7 +281,9 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Tensor:
-        """Queries (B, H, T, D) that `ask` or `read` made -> (B, T, D), or packed (N, D) with their layout."""
+        """Queries (B, H, T, D) that `ask` or `read` made -> (B, T, D), or packed (N, D) with their
+        layout.
+        """
         if positions is None:
             positions = _count(q)
 
@@ -300,7 +314,9 @@ class Attention(nn.Module):
         return self.output(context) if self.projections else context
 
     def lengths(self, value: Tensor) -> Tensor:
-        """(B, H, S): of what each head makes of a value (B, H, S, D) for the output (Kobayashi et al. 2020)."""
+        """(B, H, S): of what each head makes of a value (B, H, S, D) for the output (Kobayashi et
+        al. 2020).
+        """
         if self.projections:
             by_head = (
                 self.output.weight.detach().unflatten(1, (self.heads, -1)).movedim(1, 0)
@@ -387,7 +403,8 @@ class SelfAttention(Attention):
     """Tokens look at each other: one product makes their queries, keys and values.
 
     The same function as `Attention`, over one matrix `qkv` where that has `query` and `keyvalue`.
-    `read` is what this is for; `ask` and `project` compute the whole product and leave out what was not asked for.
+    `read` is what this is for; `ask` and `project` compute the whole product and leave out what was
+    not asked for.
     """
 
     def __init__(
@@ -435,7 +452,9 @@ class SelfAttention(Attention):
     def read(
         self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None
     ) -> tuple[Tensor, KeyValue]:
-        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with its layout."""
+        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with
+        its layout.
+        """
         if (
             torch.compiler.is_compiling()
         ):  # gathering the gradient of one product costs a GPU more than it saves
@@ -454,7 +473,9 @@ class SelfAttention(Attention):
         return [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
 
     def itself(self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout) -> Tensor:
-        """`look(*read(x))` for packed rows (N, D), where nobody needs the keys afterwards; in training this is faster."""
+        """`look(*read(x))` for packed rows (N, D), where nobody needs the keys afterwards; in
+        training this is faster.
+        """
         length = layout.length
         case = self._case(mask, length, length, x)
         case.layouts = layout, layout
@@ -496,7 +517,8 @@ def _position(position: str | Position | None, width: int, heads: int) -> Positi
     if kind is not Position and not kind.in_attention:
         inside = [name for name, other in POSITIONS.items() if other.in_attention]
         raise UserError(
-            f"position {position!r} is added to embeddings, not inside attention: call its `embed` there "
+            f"position {position!r} is added to embeddings, not inside attention: call its "
+            f"`embed` there "
             f"(inside attention there are: {', '.join(inside)})"
         )
     return kind(width, heads)

@@ -1,4 +1,6 @@
-"""Which kernel computes an attention: one list, asked in order. All give the numbers of the readable formula."""
+"""Which kernel computes an attention: one list, asked in order. All give the numbers of the
+readable formula.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,16 +38,21 @@ class Case:
     width: int
     """Of one head."""
     product: bool
-    """The score is a product that a fused kernel can compute, and the position does not forbid it."""
+    """The score is a product that a fused kernel can compute, and the position does not forbid it.
+    """
     plain: bool
-    """No position acts inside, and keys need no preparing: projected rows go into the kernel as they are."""
+    """No position acts inside, and keys need no preparing: projected rows go into the kernel as
+    they are.
+    """
     dropout: float
     """Of the weights, now."""
     gradients: bool
     compiling: bool
     watched: bool
     layouts: tuple[Layout, Layout] | None = None
-    """Of queries and keys that are still rows of tokens (N, D), where nobody needs the keys afterwards."""
+    """Of queries and keys that are still rows of tokens (N, D), where nobody needs the keys
+    afterwards.
+    """
     dtype: torch.dtype | None = None
     """What the projections will make of these rows (autocast included)."""
     own: bool = False
@@ -66,7 +73,9 @@ def choose(case: Case) -> str:
 
 
 def _variable_length(case: Case) -> bool:
-    """Packed rows, each sentence alone: no padding at all. Decided once for both sides: they must have the same form."""
+    """Packed rows, each sentence alone: no padding at all. Decided once for both sides: they must
+    have the same form.
+    """
     if case.layouts is None or not case.product or not case.plain:
         return False
 

@@ -1,4 +1,6 @@
-"""What this machine can compute on, asked in one place: names of devices, and what each of them lacks."""
+"""What this machine can compute on, asked in one place: names of devices, and what each of them
+lacks.
+"""
 
 import re
 import subprocess
@@ -17,9 +19,9 @@ NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")
 def pick_device(name: str, setting: str = "train.device") -> torch.device:
     """The device called `name`: auto, cpu, cuda, cuda:N or mps. One that is not here is refused.
 
-    auto takes the first CUDA GPU if there is one, else the CPU. Apple's GPU (mps) is used only if it
-    is asked for by name: no machine that has one has tested this package yet. `setting` is what the
-    person set, for the message.
+    auto takes the first CUDA GPU if there is one, else the CPU. Apple's GPU (mps) is used only if
+    it is asked for by name: no machine that has one has tested this package yet. `setting` is what
+    the person set, for the message.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -79,7 +81,9 @@ def seed_device(device: torch.device, seed: int) -> None:
 
 @contextmanager
 def state_kept(device: torch.device) -> Iterator[None]:
-    """Afterwards torch draws its random numbers, and counts its threads, as if nothing had happened."""
+    """Afterwards torch draws its random numbers, and counts its threads, as if nothing had
+    happened.
+    """
     threads = torch.get_num_threads()
     apple = torch.mps.get_rng_state() if device.type == "mps" else None
     try:
@@ -95,9 +99,13 @@ def state_kept(device: torch.device) -> Iterator[None]:
 def cpu_has_bf16() -> bool:
     """Whether this CPU runs torch's bfloat16 products.
 
-    Tried in another process: some machines announce bfloat16 and then die of an illegal instruction.
+    Tried in another process: some machines announce bfloat16 and then die of an illegal
+    instruction.
     """
-    code = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ a).sum().backward()"
+    code = (
+        "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ "
+        "a).sum().backward()"
+    )
     return (
         subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode
         == 0

@@ -1,4 +1,6 @@
-"""Two kernels for decoding on a GPU, in Triton: few queries over many keys, and one pass over the logits. Torch has neither."""
+"""Two kernels for decoding on a GPU, in Triton: few queries over many keys, and one pass over the
+logits. Torch has neither.
+"""
 
 import torch
 import triton
@@ -10,11 +12,35 @@ ROWS = 16  # a matrix unit's least
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _look(  # type: ignore[no-untyped-def]
-    Q, K, V, B, OUT, scale, keys, heads,
-    qb, qh, qt, kb, kh, ks, vb, vh, vs, bb, bh, bt, bs,
-    T: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One sentence and head: softmax(scale · q kᵀ + bias) v, a block of keys at a time (Dao et al. 2022)."""
+    Q,
+    K,
+    V,
+    B,
+    OUT,
+    scale,
+    keys,
+    heads,
+    qb,
+    qh,
+    qt,
+    kb,
+    kh,
+    ks,
+    vb,
+    vh,
+    vs,
+    bb,
+    bh,
+    bt,
+    bs,
+    T: tl.constexpr,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One sentence and head: softmax(scale · q kᵀ + bias) v, a block of keys at a time (Dao et al.
+    2022).
+    """
     b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
     t, d = tl.arange(0, ROWS), tl.arange(0, D)
     real = t[:, None] < T
@@ -60,23 +86,41 @@ def can_look(q: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def look(q: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """q (B, H, T, D) with T up to 16, key and value (B, H, S, D), bias broadcastable to (B, H, T, S) -> (B, H, T, D)."""
+    """q (B, H, T, D) with T up to 16, key and value (B, H, S, D), bias broadcastable to (B, H, T,
+    S) -> (B, H, T, D).
+    """
     batch, heads, queries, width = q.shape
     keys = key.shape[2]
     bias = bias.expand(batch, heads, queries, keys)
     out = q.new_empty(batch, queries, heads, width)
     block = 32 if keys <= 32 else 64
     _look[batch * heads,](
-        q, key, value, bias, out, scale, keys, heads,
-        *q.stride()[:3], *key.stride()[:3], *value.stride()[:3], *bias.stride(),
-        T=queries, D=width, ROWS=ROWS, BLOCK=block, num_warps=2,
-    )  # fmt: skip
+        q,
+        key,
+        value,
+        bias,
+        out,
+        scale,
+        keys,
+        heads,
+        *q.stride()[:3],
+        *key.stride()[:3],
+        *value.stride()[:3],
+        *bias.stride(),
+        T=queries,
+        D=width,
+        ROWS=ROWS,
+        BLOCK=block,
+        num_warps=2,
+    )
     return out.transpose(1, 2)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _scan(X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One row: the maximum of each part and its place, and the logarithm of the sum of all exponentials."""
+    """One row: the maximum of each part and its place, and the logarithm of the sum of all
+    exponentials.
+    """
     row = tl.program_id(0).to(tl.int64)
     part, inside = tl.arange(0, PARTS), tl.arange(0, PART)
     high, total = -float("inf"), 0.0
@@ -98,7 +142,9 @@ def _scan(X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.cons
 
 
 def scan(logits: Tensor, part: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits (R, V) -> the largest of every `part` (R, V / part) and its id, and log Σ exp (R, 1), in one pass."""
+    """Logits (R, V) -> the largest of every `part` (R, V / part) and its id, and log Σ exp (R, 1),
+    in one pass.
+    """
     logits = logits.contiguous()  # the kernel walks along rows; those of a model lie so already
     rows, size = logits.shape
     parts, device = -(-size // part), logits.device

@@ -1,4 +1,6 @@
-"""What torch can do but does not promise: each behind one function, beside the public form that serves where it is missing."""
+"""What torch can do but does not promise: each behind one function, beside the public form that
+serves where it is missing.
+"""
 
 import os
 from functools import cache
@@ -40,7 +42,9 @@ def _fuses_relu(device: str) -> bool:
 
 
 def pack_weight(weight: Tensor, rows: int) -> Tensor:
-    """weight (F, D) as oneDNN wants it for products with about so many rows, where `can_pack` says so."""
+    """weight (F, D) as oneDNN wants it for products with about so many rows, where `can_pack` says
+    so.
+    """
     return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
 
 
@@ -51,7 +55,9 @@ def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 
 @cache
 def can_pack(kind: torch.dtype) -> bool:
-    """Whether this machine packs matrices of this type. Else `F.linear` with the plain matrix is the same."""
+    """Whether this machine packs matrices of this type. Else `F.linear` with the plain matrix is
+    the same.
+    """
     if not torch.backends.mkldnn.is_available():
         return False
 
@@ -69,9 +75,11 @@ def can_pack(kind: torch.dtype) -> bool:
 
 @cache
 def has_amx() -> bool:
-    """Whether oneDNN may use the matrix units (AMX) of this CPU: announced, granted by the system, and not forbidden.
+    """Whether oneDNN may use the matrix units (AMX) of this CPU: announced, granted by the system,
+    and not forbidden.
 
-    No public function tells; without the private ones the answer is no, which costs speed and nothing else.
+    No public function tells; without the private ones the answer is no, which costs speed and
+    nothing else.
     """
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     if allowed not in ("ALL", "DEFAULT") and "AMX" not in allowed:

@@ -1,4 +1,6 @@
-"""Fast twins of three formulas: dropout, the core of attention, and the loss. Tests hold each equal to its readable form."""
+"""Fast twins of three formulas: dropout, the core of attention, and the loss. Tests hold each equal
+to its readable form.
+"""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -15,7 +17,9 @@ from regard.nn.masks import Layout
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """F.dropout. On a CPU torch draws its numbers one by one, which costs more than all else around a small product."""
+    """F.dropout. On a CPU torch draws its numbers one by one, which costs more than all else around
+    a small product.
+    """
     if not training or p == 0:
         return x
     if x.device.type != "cpu":
@@ -33,11 +37,15 @@ def add_dropped(x: Tensor, added: Tensor, p: float, training: bool) -> Tensor:
 
 
 def kept(shape: torch.Size, p: float) -> Tensor:
-    """0 with probability p (to 1/65,536 if it is not small), else what keeps the mean. Follows torch.manual_seed."""
+    """0 with probability p (to 1/65,536 if it is not small), else what keeps the mean. Follows
+    torch.manual_seed.
+    """
     count = math.prod(shape)
     if (
         p < 0.03
-    ):  # few are hidden: draw how far it is from each to the next (eight sigma more than are needed)
+        # few are hidden: draw how far it is from each to the next (eight sigma more than are
+        # needed)
+    ):
         gaps = torch.empty(
             int(count * p + 8 * math.sqrt(count * p) + 16), dtype=torch.int64
         ).geometric_(p)
@@ -92,23 +100,31 @@ def as_given(device: str) -> AbstractContextManager[object]:
 
 
 def _knows_autocast(device: str) -> bool:
-    """Whether this type of device has autocast. A compiler cannot ask; it only ever sees those that have."""
+    """Whether this type of device has autocast. A compiler cannot ask; it only ever sees those that
+    have.
+    """
     return device in ("cpu", "cuda") or torch.amp.is_autocast_available(device)
 
 
 def at_least_single(kind: torch.dtype) -> torch.dtype:
-    """What sums and logarithms of numbers of this kind are computed in: float32, or float64 if they are float64."""
+    """What sums and logarithms of numbers of this kind are computed in: float32, or float64 if they
+    are float64.
+    """
     return torch.promote_types(kind, torch.float32)
 
 
 def lowered(x: Tensor) -> Tensor:
-    """Under autocast, what is carried from block to block is as coarse as what the blocks compute."""
+    """Under autocast, what is carried from block to block is as coarse as what the blocks
+    compute.
+    """
     kind = autocast_type(x.device.type)
     return x if kind is None else x.to(kind)
 
 
 def pooled(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p: float) -> Tensor:
-    """dropout(softmax(scale · q kᵀ + bias)) v for (B, H, T, D), where every query may look at something, in few passes."""
+    """dropout(softmax(scale · q kᵀ + bias)) v for (B, H, T, D), where every query may look at
+    something, in few passes.
+    """
     return _Pooled.apply(q, k.to(q.dtype), v.to(q.dtype), bias, scale, p)  # type: ignore[no-untyped-call]
 
 
@@ -120,9 +136,11 @@ def pooled_own(qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: fl
 def by_length(
     q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, scale: float, causal: bool
 ) -> Tensor:
-    """Attention of packed queries (N, H, D) over packed keys and values (M, H, D), each sentence alone: (N, H, D).
+    """Attention of packed queries (N, H, D) over packed keys and values (M, H, D), each sentence
+    alone: (N, H, D).
 
-    No work is spent on padding. Flash attention of variable length: CUDA, half precision. causal: for equal lengths.
+    No work is spent on padding. Flash attention of variable length: CUDA, half precision. causal:
+    for equal lengths.
     """
     from torch.nn.attention.varlen import varlen_attn
 
@@ -242,7 +260,9 @@ def _pool_backward(
 
 
 def _softmax(x: Tensor, bias: Tensor | None) -> Tensor:
-    """Of x + bias (B, H, T, S) over the last axis. In place if that is short: there torch's own takes six times as long."""
+    """Of x + bias (B, H, T, S) over the last axis. In place if that is short: there torch's own
+    takes six times as long.
+    """
     if x.device.type != "cpu" or x.shape[-1] > 64:
         return (x if bias is None else x.add_(bias)).softmax(-1)
     low, high = x.aminmax()
@@ -264,9 +284,11 @@ def cross_entropy(
     ignore: int,
     compiled: bool = False,
 ) -> tuple[Tensor, ...]:
-    """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not `ignore`, padding; weight (V, D).
+    """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not
+    `ignore`, padding; weight (V, D).
 
-    The gradient is computed on the way, piece by piece: the logits (N, V) never exist as a whole, and never in fp32 on a GPU.
+    The gradient is computed on the way, piece by piece: the logits (N, V) never exist as a whole,
+    and never in fp32 on a GPU.
     """
     if torch.is_grad_enabled() and hidden.requires_grad:
         return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, ignore, compiled)  # type: ignore[no-untyped-call]

@@ -1,4 +1,6 @@
-"""The position-wise parts of a Transformer block: embedding, feed-forward, norm, residual. All take (…, D)."""
+"""The position-wise parts of a Transformer block: embedding, feed-forward, norm, residual. All take
+(…, D).
+"""
 
 import math
 from collections.abc import Callable
@@ -15,7 +17,9 @@ from regard.nn.names import look_up
 
 
 class Embedding(nn.Module):
-    """Vectors of tokens, times √d. They start at variance 1/d: scaled N(0, 1) vectors would drown the sinusoids."""
+    """Vectors of tokens, times √d. They start at variance 1/d: scaled N(0, 1) vectors would drown
+    the sinusoids.
+    """
 
     def __init__(self, size: int, width: int, *, scaled: bool = True) -> None:
         super().__init__()
@@ -93,7 +97,9 @@ PLACEMENTS = {"pre": True, "post": False}
 
 
 class Residual(nn.Module):
-    """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each piece can be switched off."""
+    """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each
+    piece can be switched off.
+    """
 
     def __init__(
         self, width: int, *, norm: str, placement: str, dropout: float, residual: bool = True
@@ -111,7 +117,9 @@ class Residual(nn.Module):
 
 
 FEW = 8
-"""Rows up to which a product is limited by reading the matrix, so that weights of half the size always pay."""
+"""Rows up to which a product is limited by reading the matrix, so that weights of half the size
+always pay.
+"""
 
 _packing = Lock()  # one for all: a lock of its own could not be copied with its module
 
@@ -119,17 +127,19 @@ _packing = Lock()  # one for all: a lock of its own could not be copied with its
 def wide_type(kind: torch.dtype) -> torch.dtype:
     """In which type a CPU multiplies more than `FEW` rows by weights of this type.
 
-    A rule, not a measurement, so that every load of a run on a machine computes the same: bfloat16 pays where matrix units
-    (AMX) multiply it; elsewhere the rounded weights are used as float32.
+    A rule, not a measurement, so that every load of a run on a machine computes the same: bfloat16
+    pays where matrix units (AMX) multiply it; elsewhere the rounded weights are used as float32.
     """
     return kind if kind == torch.float32 or has_amx() else torch.float32
 
 
 class ReadOnly(nn.Module):
-    """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up to twice as fast there.
+    """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up
+    to twice as fast there.
 
-    kind: of its weights, and in a product with few rows of what goes in and comes out. wide: the type in which more rows are
-    multiplied (default: `wide_type`). Where the two differ, a number may depend on its company.
+    kind: of its weights, and in a product with few rows of what goes in and comes out. wide: the
+    type in which more rows are multiplied (default: `wide_type`). Where the two differ, a number
+    may depend on its company.
     """
 
     def __init__(
@@ -199,7 +209,9 @@ def _rounded(layer: nn.Linear, kind: torch.dtype) -> nn.Linear:
 def read_only(
     model: nn.Module, kind: torch.dtype = torch.float32, *, wide: torch.dtype | None = None
 ) -> None:
-    """Make every Linear of a model on a CPU a ReadOnly, which says what kind and wide mean. What was tied is no longer."""
+    """Make every Linear of a model on a CPU a ReadOnly, which says what kind and wide mean. What
+    was tied is no longer.
+    """
     for name, layer in list(model.named_children()):
         if type(layer) is nn.Linear and layer.weight.device.type == "cpu":
             setattr(model, name, ReadOnly(layer, kind, wide=wide))
@@ -208,7 +220,9 @@ def read_only(
 
 
 def writable(model: nn.Module) -> None:
-    """Make every ReadOnly of a model an ordinary Linear again, so that it can be moved to another device."""
+    """Make every ReadOnly of a model an ordinary Linear again, so that it can be moved to another
+    device.
+    """
     for name, layer in list(model.named_children()):
         if isinstance(layer, ReadOnly):
             setattr(model, name, layer.linear())

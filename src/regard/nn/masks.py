@@ -1,4 +1,6 @@
-"""Who may look at whom (Mask), which rows are real tokens (Layout), and a softmax that respects both. True = may look."""
+"""Who may look at whom (Mask), which rows are real tokens (Layout), and a softmax that respects
+both. True = may look.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,8 +15,9 @@ from torch import Tensor
 class Mask:
     """A rule, not a tensor: the reference reads `dense()`, a fast path reads the fields.
 
-    key_lengths (B,), or (B, T) for each query: keys from here on are hidden. causal: query t sees keys up to `offset + t`.
-    window: and none further back than this. extra, bool, broadcastable to (B, H, T, S): the user's own rule, on top.
+    key_lengths (B,), or (B, T) for each query: keys from here on are hidden. causal: query t sees
+    keys up to `offset + t`. window: and none further back than this. extra, bool, broadcastable to
+    (B, H, T, S): the user's own rule, on top.
     """
 
     key_lengths: Tensor | None = None
@@ -23,12 +26,16 @@ class Mask:
     window: int | None = None
     extra: Tensor | None = None
     filled: bool = False
-    """Promised by whoever makes the mask: every query may look at something. Lengths on a CPU are looked at nevertheless."""
+    """Promised by whoever makes the mask: every query may look at something. Lengths on a CPU are
+    looked at nevertheless.
+    """
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def known(cls, allowed: Tensor, bias: Tensor) -> Self:
-        """From (B, 1, T, S), both as bool and as what is added to scores. Every query may look at something."""
+        """From (B, 1, T, S), both as bool and as what is added to scores. Every query may look at
+        something.
+        """
         shape = (allowed.shape[-2], allowed.shape[-1])
         return cls(extra=allowed, filled=True, _made={shape: allowed, (*shape, bias.dtype): bias})
 
@@ -41,7 +48,9 @@ class Mask:
         return self._made[queries, keys]
 
     def bias(self, queries: int, keys: int, like: Tensor) -> Tensor:
-        """The same to be added to scores: 0 = may look, −∞ = may not. An empty row is open: see `opened`."""
+        """The same to be added to scores: 0 = may look, −∞ = may not. An empty row is open: see
+        `opened`.
+        """
         key = queries, keys, like.dtype
         if key not in self._made:
             allowed = self.opened(queries, keys, like.device)
@@ -51,8 +60,9 @@ class Mask:
     def opened(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
         """`dense()`, but a query that may look at nothing sees everything.
 
-        A row of −∞ is NaN in a softmax, or in its gradient. So kernels compute such a row as if all were allowed, and whoever
-        calls them sets it to zero by `seeing`: then neither its output nor its gradient is anything but zero.
+        A row of −∞ is NaN in a softmax, or in its gradient. So kernels compute such a row as if all
+        were allowed, and whoever calls them sets it to zero by `seeing`: then neither its output
+        nor its gradient is anything but zero.
         """
         allowed = self.dense(queries, keys, device)
         seeing = self.seeing(queries, keys, device)
@@ -72,7 +82,9 @@ class Mask:
 
     @property
     def never_empty(self) -> bool:
-        """Whether it is known, without waiting for a GPU, that every query may look at something."""
+        """Whether it is known, without waiting for a GPU, that every query may look at
+        something.
+        """
         if self.extra is not None or self.window is not None:
             return self.filled
         lengths = self.key_lengths
@@ -117,12 +129,16 @@ class Mask:
         return self.causal and self._unrestricted
 
     def free(self, queries: int, keys: int) -> bool:
-        """Whether so many queries may look at so many keys without any rule, if only because the one query is the newest."""
+        """Whether so many queries may look at so many keys without any rule, if only because the
+        one query is the newest.
+        """
         newest = self.only_causal and self.offset == keys - 1 and queries == 1
         return newest or self.trivial
 
     def square(self, queries: int, keys: int) -> bool:
-        """Whether the only rule is the causal one of fused kernels, which counts from the top left."""
+        """Whether the only rule is the causal one of fused kernels, which counts from the
+        top left.
+        """
         return self.only_causal and self.offset == 0 and queries == keys
 
     @property
@@ -131,15 +147,17 @@ class Mask:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | Mask | None = None) -> Tensor:
-    """Softmax over the last axis of scores (B, …, T, S), with weight exactly 0 where nobody may look.
+    """Softmax over the last axis of scores (B, …, T, S), with weight exactly 0 where nobody may
+    look.
 
-    mask: a bool tensor that broadcasts to the scores, a Mask, or lengths: (B,) for all queries, (B, T) for each.
-    A row with nothing to look at gives zeros.
+    mask: a bool tensor that broadcasts to the scores, a Mask, or lengths: (B,) for all queries, (B,
+    T) for each. A row with nothing to look at gives zeros.
     """
     if mask is None:
         return scores.softmax(-1)
     allowed = _as_bool(mask, scores)
-    # The lowest finite number, not -inf: a row of -inf would give NaN gradients even where its output is set to zero.
+    # The lowest finite number, not -inf: a row of -inf would give NaN gradients even where its
+    # output is set to zero.
     low = torch.finfo(scores.dtype).min
     return scores.masked_fill(~allowed, low).softmax(-1).masked_fill(~allowed, 0.0)
 
@@ -158,7 +176,9 @@ def _as_bool(mask: Tensor | Mask, scores: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which of B × T places hold real tokens. Position-wise work runs on packed rows (N, D): none is spent on padding."""
+    """Which of B × T places hold real tokens. Position-wise work runs on packed rows (N, D): none
+    is spent on padding.
+    """
 
     batch: int
     length: int
@@ -169,11 +189,15 @@ class Layout:
     full: bool = True
     """No place is padding."""
     offsets: Tensor | None = None
-    """(B + 1,), int32: where each sentence begins in the packed rows, for kernels of variable length (CUDA only)."""
+    """(B + 1,), int32: where each sentence begins in the packed rows, for kernels of variable
+    length (CUDA only).
+    """
 
     @classmethod
     def of(cls, lengths: Tensor, length: int, *, offsets: bool = False, worth: float = 1.0) -> Self:
-        """The layout of a padded batch (B, length) with these real lengths (B,); if more than `worth` of it is real, unpacked."""
+        """The layout of a padded batch (B, length) with these real lengths (B,); if more than
+        `worth` of it is real, unpacked.
+        """
         real = (torch.arange(length, device=lengths.device) < lengths[:, None]).flatten()
         rows = real.nonzero().squeeze(1)
         starts = F.pad(lengths.cumsum(0), (1, 0)).int() if offsets else None
@@ -218,7 +242,9 @@ class Layout:
         return flat if self.rows is None else _Packed.apply(flat, self.rows, len(flat))  # type: ignore[no-untyped-call]
 
     def spread(self, x: Tensor) -> Tensor:
-        """(N, …) -> (B, T, …); padding repeats a real neighbour, for those who will not look at it."""
+        """(N, …) -> (B, T, …); padding repeats a real neighbour, for those who will not look
+        at it.
+        """
         if self.rows is not None:
             x = _Spread.apply(x, self.rows, self.back)  # type: ignore[no-untyped-call]
         return x.unflatten(0, (self.batch, self.length))
@@ -249,7 +275,9 @@ class _Packed(torch.autograd.Function):
 
 
 class _Spread(torch.autograd.Function):
-    """x[back]; nobody looks at padding, so the gradient is that of the real places: a choice, where torch would add up."""
+    """x[back]; nobody looks at padding, so the gradient is that of the real places: a choice, where
+    torch would add up.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor, back: Tensor) -> Tensor:

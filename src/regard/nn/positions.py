@@ -1,4 +1,6 @@
-"""How a model knows order. A position is given as a tensor (B, T), never as one number, so that other orders are possible."""
+"""How a model knows order. A position is given as a tensor (B, T), never as one number, so that
+other orders are possible.
+"""
 
 import math
 
@@ -10,10 +12,11 @@ from regard.errors import UserError
 
 
 class Position(nn.Module):
-    """No position at all: the base is itself one of the six. A subclass overrides the hooks it needs.
+    """No position at all: the base is itself one of the six. A subclass overrides the hooks it
+    needs.
 
-    `in_attention` says whether its hooks act inside each self-attention (one object per layer) or on the embeddings (one in all);
-    `fused` whether a fused kernel can compute attention with it.
+    `in_attention` says whether its hooks act inside each self-attention (one object per layer) or
+    on the embeddings (one in all); `fused` whether a fused kernel can compute attention with it.
     """
 
     in_attention = False
@@ -25,7 +28,9 @@ class Position(nn.Module):
         super().__init__()
         self.width, self.heads, self.max_positions, self.clip = width, heads, max_positions, clip
         self.scale: float | None = None
-        """What the score multiplies q·k by, set by the attention that this acts in. None: the score is no product."""
+        """What the score multiplies q·k by, set by the attention that this acts in. None: the score
+        is no product.
+        """
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Change embeddings (…, D) at positions (…)."""
@@ -45,7 +50,9 @@ class Position(nn.Module):
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(the same) (Vaswani et al. 2017, 3.5); any length, odd widths too."""
+    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(the same) (Vaswani et al. 2017, 3.5); any
+    length, odd widths too.
+    """
     pairs = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
     angles = positions[..., None].float() * torch.exp(pairs * (-math.log(10000.0) / width))
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]
@@ -66,7 +73,9 @@ class Sinusoidal(Position):
         return x + self._waves(positions).to(x.dtype)
 
     def _waves(self, positions: Tensor) -> Tensor:
-        """From a table, on a CPU, where sines are slow; a GPU would have to be asked how long it must be."""
+        """From a table, on a CPU, where sines are slow; a GPU would have to be asked how long it
+        must be.
+        """
         if positions.device.type != "cpu" or not positions.numel():
             return sinusoids(positions, self.width)
 
@@ -74,7 +83,8 @@ class Sinusoidal(Position):
         if int(positions.min()) < 0 or last > 10**5:
             return sinusoids(positions, self.width)
 
-        # Threads share this object. Each reads the table it has seen or made, whatever another puts there meanwhile.
+        # Threads share this object. Each reads the table it has seen or made, whatever another puts
+        # there meanwhile.
         table = self.table
         if last >= len(table):
             table = sinusoids(torch.arange(2 * last + 1), self.width)
@@ -98,7 +108,8 @@ class Learned(Position):
             last = int(positions.max())
             if last >= self.max_positions:
                 raise UserError(
-                    f"position {last} is past the learned table: raise model.max_positions (now {self.max_positions})"
+                    f"position {last} is past the learned table: raise model.max_positions (now "
+                    f"{self.max_positions})"
                 )
         return x + F.embedding(positions, self.table)
 
@@ -106,8 +117,9 @@ class Learned(Position):
 class Relative(Position):
     """Vectors a_ij by clipped distance, for keys and values (Shaw et al. 2018, eq. 3 and 4).
 
-    The score of a query is that of k + a_ij, so q·a has the scale of q·k: 1/√d for `scaled_dot` as in the paper, 1 for `dot`
-    and `multiplicative`. Beside a score that is no product (`additive`) it is 1/√d: variance 1 whatever the width.
+    The score of a query is that of k + a_ij, so q·a has the scale of q·k: 1/√d for `scaled_dot` as
+    in the paper, 1 for `dot` and `multiplicative`. Beside a score that is no product (`additive`)
+    it is 1/√d: variance 1 whatever the width.
     """
 
     in_attention = True
@@ -143,7 +155,9 @@ class Relative(Position):
 
 
 class Rotary(Position):
-    """Rotate pairs of query and key features by an angle that grows with the position (Su et al. 2021). Dot scores only."""
+    """Rotate pairs of query and key features by an angle that grows with the position (Su et al.
+    2021). Dot scores only.
+    """
 
     in_attention = True
 
@@ -160,7 +174,9 @@ class Rotary(Position):
 
 
 class ALiBi(Position):
-    """A penalty of −m|i−j|, m = 2^(−8h/H) for head h (Press et al. 2022); the same in the encoder."""
+    """A penalty of −m|i−j|, m = 2^(−8h/H) for head h (Press et al. 2022); the same in the
+    encoder.
+    """
 
     in_attention = True
 

@@ -41,7 +41,9 @@ def gru_cell(x: Tensor, hidden: Hidden, p: CellWeights) -> Hidden:
 
 
 def lstm_cell(x: Tensor, hidden: Hidden, p: CellWeights) -> Hidden:
-    """i, f, o = σ(…), g = tanh(…); c' = f ⊙ c + i ⊙ g; h' = o ⊙ tanh(c') (Hochreiter and Schmidhuber 1997, with forget gate)."""
+    """i, f, o = σ(…), g = tanh(…); c' = f ⊙ c + i ⊙ g; h' = o ⊙ tanh(c') (Hochreiter and
+    Schmidhuber 1997, with forget gate).
+    """
     h, c = hidden
     i, f, g, o = (x @ p.w.T + p.b + h @ p.u.T + p.bu).chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
@@ -98,7 +100,9 @@ class Recurrent(nn.Module):
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, hidden: Hidden | None = None
     ) -> tuple[Tensor, Hidden]:
-        """x (B, T, D) -> outputs (B, T, directions × width), zeros in the padding; the state after each sentence's last token."""
+        """x (B, T, D) -> outputs (B, T, directions × width), zeros in the padding; the state after
+        each sentence's last token.
+        """
         hidden = self.zeros(x) if hidden is None else hidden
         return (
             self._by_torch(x, lengths, hidden) if self.fast else self._by_hand(x, lengths, hidden)

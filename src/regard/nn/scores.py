@@ -9,7 +9,8 @@ from torch import Tensor, nn
 class Score(nn.Module):
     """Base: query (B, H, T, Dq) and prepared keys (B, H, S, ·) -> scores (B, H, T, S).
 
-    `scale` is a number if the score is `scale · query · prepared key`, which fused kernels can compute; else None.
+    `scale` is a number if the score is `scale · query · prepared key`, which fused kernels can
+    compute; else None.
     """
 
     scale: float | None = None
@@ -40,7 +41,9 @@ class Dot(Score):
 
 
 class ScaledDot(Score):
-    """q·k / √d (Vaswani et al. 2017, eq. 1): variance 1 whatever the width, so the softmax does not saturate."""
+    """q·k / √d (Vaswani et al. 2017, eq. 1): variance 1 whatever the width, so the softmax does not
+    saturate.
+    """
 
     def __init__(self, heads: int, query_width: int, key_width: int, width: int = 0) -> None:
         super().__init__(heads, query_width, key_width, width)
@@ -48,7 +51,9 @@ class ScaledDot(Score):
 
 
 class Multiplicative(Score):
-    """qᵀWk (Luong et al. 2015, "general"); the widths may differ. Wk is prepared, so that what remains is a product."""
+    """qᵀWk (Luong et al. 2015, "general"); the widths may differ. Wk is prepared, so that what
+    remains is a product.
+    """
 
     scale = 1.0
 

@@ -22,7 +22,9 @@ class _Storage:
 
 @dataclass(frozen=True)
 class KeyValue:
-    """What a query looks at: prepared keys (B, H, S, Dk), values (B, H, S, Dv) and their positions (B, S)."""
+    """What a query looks at: prepared keys (B, H, S, Dk), values (B, H, S, Dv) and their positions
+    (B, S).
+    """
 
     key: Tensor
     value: Tensor
@@ -33,7 +35,9 @@ class KeyValue:
         return self.key.shape[2]
 
     def append(self, new: Self) -> KeyValue:
-        """self then new. Writes behind the scenes into reserved room if nobody has written there, else copies first."""
+        """self then new. Writes behind the scenes into reserved room if nobody has written there,
+        else copies first.
+        """
         if torch.is_grad_enabled() and any(
             x.requires_grad for x in (self.key, self.value, new.key, new.value)
         ):

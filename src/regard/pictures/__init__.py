@@ -1,6 +1,8 @@
-"""Pictures of runs and of attention. What all of them share is here: labels, safe text, a blank figure, saving.
+"""Pictures of runs and of attention. What all of them share is here: labels, safe text, a blank
+figure, saving.
 
-Matplotlib is slow to import, so it is imported where it is used; pyplot never is, so nothing is left in the caller's session.
+Matplotlib is slow to import, so it is imported where it is used; pyplot never is, so nothing is
+left in the caller's session.
 """
 
 import textwrap
@@ -51,7 +53,9 @@ def shown(token: str, limit: int = 24) -> str:
 
 
 def text_style() -> dict[str, Any]:
-    """Arguments for every text that may hold a caller's words: `$` and `_` are letters there, not mathematics."""
+    """Arguments for every text that may hold a caller's words: `$` and `_` are letters there, not
+    mathematics.
+    """
     from matplotlib.font_manager import fontManager
 
     installed = set(fontManager.get_font_names())
@@ -62,7 +66,9 @@ def text_style() -> dict[str, Any]:
 
 
 def blank(width: float, height: float, title: str) -> Figure:
-    """An empty figure of that size in inches, which lays itself out; a long title makes it higher, not wider."""
+    """An empty figure of that size in inches, which lays itself out; a long title makes it higher,
+    not wider.
+    """
     from matplotlib.figure import Figure
 
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in title) / max(len(title), 1)
@@ -78,7 +84,9 @@ def blank(width: float, height: float, title: str) -> Figure:
 
 @contextmanager
 def any_glyph() -> Iterator[None]:
-    """A token may hold a character that no installed font has; it becomes a box, which is no reason to warn or fail."""
+    """A token may hold a character that no installed font has; it becomes a box, which is no reason
+    to warn or fail.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="Glyph .* missing from|Matplotlib currently does not support"

@@ -1,4 +1,6 @@
-"""Curves: of learning, of one run or several, from the records of `log.jsonl`; of gradients against distance."""
+"""Curves: of learning, of one run or several, from the records of `log.jsonl`; of gradients against
+distance.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,9 +24,11 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
-    """Loss on the left, scores on the right; dashed in training, solid on dev, a star and its value at the best on dev.
+    """Loss on the left, scores on the right; dashed in training, solid on dev, a star and its value
+    at the best on dev.
 
-    One run shows every score it has; several show the first that all have of BLEU, exact match and token accuracy.
+    One run shows every score it has; several show the first that all have of BLEU, exact match and
+    token accuracy.
     """
     if not any(runs.values()):
         raise UserError("no curve to draw: the log has no records yet")
@@ -61,7 +65,8 @@ def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
 def gradients(
     flows: Mapping[str, Any], *, title: str = "", answer: int = 0, out: Place = None
 ) -> Figure:
-    """How far back a prediction reaches: for each model the norm of the gradient (N,) at the distances 0, 1, 2 …, logarithmic.
+    """How far back a prediction reaches: for each model the norm of the gradient (N,) at the
+    distances 0, 1, 2 …, logarithmic.
 
     answer: how many of the nearest tokens belong to the answer; those behind them are the source.
     """

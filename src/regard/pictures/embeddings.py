@@ -29,14 +29,17 @@ def embedding_map(
     joined: bool = False,
     out: Place = None,
 ) -> Figure:
-    """Vectors (N, D) in two dimensions: the plane itself if D is 2, else by PCA, whose axes say how much they tell.
+    """Vectors (N, D) in two dimensions: the plane itself if D is 2, else by PCA, whose axes say how
+    much they tell.
 
-    Every token is a dot, the first `labels` of them are named. joined: a line from each to the next, in the order given.
+    Every token is a dot, the first `labels` of them are named. joined: a line from each to the
+    next, in the order given.
     """
     points, names = np.asarray(vectors, dtype=np.float64), ["dimension 0", "dimension 1"]
     if points.ndim != 2 or len(points) != len(tokens) or 0 in points.shape:
         raise UserError(
-            f"embeddings of shape {points.shape} for {len(tokens)} tokens: expected (tokens, width), none of them 0"
+            f"embeddings of shape {points.shape} for {len(tokens)} tokens: expected (tokens, "
+            f"width), none of them 0"
         )
     if points.shape[1] != 2:
         u, s, _ = np.linalg.svd(points - points.mean(0), full_matrices=False)
@@ -66,7 +69,9 @@ def embedding_map(
 
 
 def _label(axes: Axes, points: np.ndarray, labels: Sequence[str]) -> None:
-    """Write each label beside its dot, or farther away on a thin line, where nothing else is; where all is full, not at all."""
+    """Write each label beside its dot, or farther away on a thin line, where nothing else is; where
+    all is full, not at all.
+    """
     inch, size = axes.figure.dpi, 8 if len(labels) > 25 else 11
     ground = {
         "boxstyle": "square,pad=0.05",

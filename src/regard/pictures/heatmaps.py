@@ -1,4 +1,6 @@
-"""Attention as heatmaps: rows are the tokens that look, columns the tokens looked at (`AttentionRecord.sides` names them)."""
+"""Attention as heatmaps: rows are the tokens that look, columns the tokens looked at
+(`AttentionRecord.sides` names them).
+"""
 
 import math
 from collections.abc import Sequence
@@ -24,10 +26,11 @@ def heatmap(
     label: str = "",
     out: Place = None,
 ) -> Figure:
-    """One matrix (T, S): the tokens that look down, those looked at across, one colour scale from 0 to 1,
-    or to the largest where none is above a half.
+    """One matrix (T, S): the tokens that look down, those looked at across, one colour scale from 0
+    to 1, or to the largest where none is above a half.
 
-    signed: values of both signs, such as evidence, on a scale as wide as the largest; a dash marks those below 0, also in grey.
+    signed: values of both signs, such as evidence, on a scale as wide as the largest; a dash marks
+    those below 0, also in grey.
     """
     figure = _panels(np.asarray(weights)[None, None], rows, columns, title, (), signed, label)
     figure.axes[0].xaxis.tick_top()
@@ -37,7 +40,9 @@ def heatmap(
 def head_grid(
     weights: ArrayLike, rows: Tokens, columns: Tokens, *, title: str = "", out: Place = None
 ) -> Figure:
-    """Every head (L, H, T, S) as a small heatmap: a row of them for each layer, one colour scale from 0 to 1."""
+    """Every head (L, H, T, S) as a small heatmap: a row of them for each layer, one colour scale
+    from 0 to 1.
+    """
     grid = np.asarray(weights)
     names = [f"layer {layer + 1} · head {head + 1}" for layer, head in np.ndindex(grid.shape[:2])]
     return save(_panels(grid, rows, columns, title, names), out)
@@ -51,7 +56,9 @@ def growth(
     title: str = "",
     out: Place = None,
 ) -> Figure:
-    """The same matrix (T, S) after so many steps of training each: small heatmaps in the order given, at most five to a row."""
+    """The same matrix (T, S) after so many steps of training each: small heatmaps in the order
+    given, at most five to a row.
+    """
     down = math.ceil(len(matrices) / 5)
     across = math.ceil(len(matrices) / down)
     panels = [np.asarray(matrix) for _, matrix in matrices]
@@ -71,10 +78,13 @@ def _panels(
     signed: bool = False,
     label: str = "",
 ) -> Figure:
-    """A panel for each matrix of `grid` (L, H, T, S); with names: small, and only those that have one. Tokens left and below."""
+    """A panel for each matrix of `grid` (L, H, T, S); with names: small, and only those that have
+    one. Tokens left and below.
+    """
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or 0 in grid.shape:
         raise UserError(
-            f"attention of shape {grid.shape}, expected (layers, heads, {len(rows)}, {len(columns)}), none of them 0"
+            f"attention of shape {grid.shape}, expected (layers, heads, {len(rows)}, "
+            f"{len(columns)}), none of them 0"
         )
     down, across, *_ = grid.shape
     count = max(len(rows), len(columns))
@@ -108,7 +118,8 @@ def _panels(
             axes.scatter(*places.T, marker="_", s=(cell * 30) ** 2, c=inks, linewidths=0.8)
         _name(axes.yaxis, rows if x == 0 else [], cell)
         _name(axes.xaxis, columns if y == down - 1 else [], cell, turn=True)
-    # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar. Below a flat one, 2 inches.
+    # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar.
+    # Below a flat one, 2 inches.
     where, shrink = ("right", min(1.0, 3.5 / tall)) if tall >= 1 else ("bottom", min(1.0, 2 / wide))
     ticks = [low, (low + reach) / 2, reach]
     bar = figure.colorbar(
@@ -128,7 +139,9 @@ def _panels(
 
 
 def _name(axis: Axis, tokens: Tokens, cell: float, *, turn: bool = False) -> None:
-    """Write the tokens along an axis of cells of so many inches, as large as fits; `turn` them where one is too long."""
+    """Write the tokens along an axis of cells of so many inches, as large as fits; `turn` them
+    where one is too long.
+    """
     fitting = cell * 72 * 0.72  # points
     every = max(1, math.ceil(SMALLEST / fitting))
     size, places = min(LARGEST, fitting * every), range(0, len(tokens), every)

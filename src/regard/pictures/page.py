@@ -1,8 +1,9 @@
 """One HTML file that shows attention: no network, no other files, opens anywhere.
 
-A weight w is kept as the byte n·√w, n = 255: 0 and 1 stay what they are, the small weights of long inputs stay apart, and all
-come back within √w/n + 1/4n². Where the page would grow over 20 MB, n is smaller, and the page says how exact it is. Each layer
-is packed on its own, and unpacked when it is chosen.
+A weight w is kept as the byte n·√w, n = 255: 0 and 1 stay what they are, the small weights of long
+inputs stay apart, and all come back within √w/n + 1/4n². Where the page would grow over 20 MB, n is
+smaller, and the page says how exact it is. Each layer is packed on its own, and unpacked when it is
+chosen.
 """
 
 import base64
@@ -61,9 +62,11 @@ def attention_page(
     evidence: Mapping[str, np.ndarray] | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """The page as text: of every token, where it looked and who looked at it, in each layer and head; and what the search tried.
+    """The page as text: of every token, where it looked and who looked at it, in each layer and
+    head; and what the search tried.
 
-    `alternatives` are other answers with their scores; `evidence` has signed matrices (T, S) named occlusion or gradient.
+    `alternatives` are other answers with their scores; `evidence` has signed matrices (T, S) named
+    occlusion or gradient.
     """
     if not record.blocks:
         raise UserError("a page of attention needs a model that has some (model.attention is none)")
@@ -102,13 +105,17 @@ def attention_page(
         record, LIMIT - 60_000 - len(json.dumps(data)) - sum(map(len, chunks.values()))
     )
     half, little = (f"{100 * (w**0.5 / n + 0.25 / n**2):.2g}" for w in (0.5, 0.01))
-    exact = f"Weights are kept in {n} steps of their square root: 50 % is exact to ±{half} points, 1 % to ±{little}."
+    exact = (
+        f"Weights are kept in {n} steps of their square root: 50 % is exact to ±{half} points, 1 "
+        f"% to ±{little}."
+    )
     data |= {"levels": n, "exact": exact}
     # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
     island = (
         json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     )
-    first = f"{blocks[0]['name']}-{blocks[0]['shape'][0] - 1}"  # shown while the rest is still being loaded
+    # shown while the rest is still being loaded
+    first = f"{blocks[0]['name']}-{blocks[0]['shape'][0] - 1}"
     chunks = {first: weights[first]} | weights | chunks
     scripts = [
         f'<script type="text/plain" id="{key}">{text}</script>' for key, text in chunks.items()
@@ -123,7 +130,10 @@ def attention_page(
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for text in (script, style)
     )  # only these may work
-    policy = "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+    policy = (
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
     parts |= {"STYLE": style, "SCRIPT": script, "POLICY": policy.format(*own)}
     # In one pass, so that a title that says {{DATA}} stays a title.
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template)
@@ -158,7 +168,8 @@ def _block(
     rows, columns = ([shown(token) for token in tokens] for tokens in record.sides(kind))
     if len(shape) != 4 or shape[2:] != (len(rows), len(columns)) or 0 in shape:
         raise UserError(
-            f"{name} attention has shape {shape}, expected (layers, heads, {len(rows)}, {len(columns)})"
+            f"{name} attention has shape {shape}, expected (layers, heads, {len(rows)}, "
+            f"{len(columns)})"
         )
     return {
         "name": name,

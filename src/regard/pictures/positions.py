@@ -8,11 +8,14 @@ from regard.pictures import COLOURS, Figure, Place, blank, save
 
 
 def positions_figure(table: ArrayLike, name: str, out: Place = None) -> Figure:
-    """The table (N, D) on the left, positions down and dimensions across; four of its columns as curves on the right."""
+    """The table (N, D) on the left, positions down and dimensions across; four of its columns as
+    curves on the right.
+    """
     matrix = np.asarray(table, dtype=np.float64)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise UserError(
-            f"a table of positions has two dimensions, (positions, width), not the shape {matrix.shape}"
+            f"a table of positions has two dimensions, (positions, width), not the shape "
+            f"{matrix.shape}"
         )
     count, width = matrix.shape
     figure = blank(11, 4.2, f"{name}: {count} positions × {width} dimensions")
@@ -23,7 +26,8 @@ def positions_figure(table: ArrayLike, name: str, out: Place = None) -> Figure:
     )
     left.set(xlabel="dimension", ylabel="position")
     figure.colorbar(image, ax=left, label="value", pad=0.02)
-    # The first columns turn fastest: four from the first half show the range, the rest hardly moves.
+    # The first columns turn fastest: four from the first half show the range, the rest hardly
+    # moves.
     chosen = sorted(
         {round(width * share) for share in (0, 1 / 8, 1 / 4, 1 / 2)} & set(range(width))
     )

@@ -37,7 +37,8 @@ ORDER = list(LOOKS)
 
 
 def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> Figure:
-    """Steps from left to right; below each token its probability, behind a whole answer the sum and mean of its logprobs.
+    """Steps from left to right; below each token its probability, behind a whole answer the sum and
+    mean of its logprobs.
 
     The likeliest way on stays in its row, each other one gets a row of its own.
     """

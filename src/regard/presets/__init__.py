@@ -1,4 +1,6 @@
-"""Measured configurations, as TOML. The comment at the head of each says what was measured, where and when."""
+"""Measured configurations, as TOML. The comment at the head of each says what was measured, where
+and when.
+"""
 
 import tomllib
 from importlib.resources import files

@@ -1,1 +1,3 @@
-"""The story end to end: train, evaluate, prune, demo. The command line does nothing but call these."""
+"""The story end to end: train, evaluate, prune, demo. The command line does nothing but call
+these.
+"""

@@ -1,4 +1,6 @@
-"""Two minutes: train a small translator on built-in sentences, look at it, and say what to try next."""
+"""Two minutes: train a small translator on built-in sentences, look at it, and say what to try
+next.
+"""
 
 from pathlib import Path
 
@@ -36,13 +38,16 @@ def demo(out: Path | None = None) -> Path:
         table.add_row(result.source, result.text, "(seen in training)")
     reporter.console.print(table)
     reporter.say(
-        f"\nBLEU {found.report.bleu:.1f} on {found.report.examples:,} sentences whose combination of noun, verb and"
-        f" construction was never trained on; {found.report.exact_match:.0%} of them are exactly right."
+        f"\nBLEU {found.report.bleu:.1f} on {found.report.examples:,} sentences whose combination "
+        f"of noun, verb and"
+        f" construction was never trained on; {found.report.exact_match:.0%} of them are exactly "
+        f"right."
     )
     longest = max((pair.source for pair in found.pairs[:50]), key=len)
     page = next(translator.translate([longest])).write_page(run.path / "attention.html")
     reporter.say(
-        f"Learning curve: {run.path / 'curves.png'}\nAttention, open in a browser: {page}\n\nTry next:"
+        f"Learning curve: {run.path / 'curves.png'}\nAttention, open in a browser: {page}\n\nTry "
+        f"next:"
     )
     reporter.say(f'  regard translate {run.path} "{found.pairs[0].source}"')
     reporter.say(f'  regard show attention {run.path} "{longest}"')

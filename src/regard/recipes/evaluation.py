@@ -48,7 +48,9 @@ def evaluate(
     against: str | Path | Run | None = None,
     device: str = "auto",
 ) -> Evaluation:
-    """Judge a run on a split of its own data, or on `data` (a file: all of it); each source once, against all references."""
+    """Judge a run on a split of its own data, or on `data` (a file: all of it); each source once,
+    against all references.
+    """
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, seen = _judged_and_seen(run, data, split)
     sources, references = [pair.source for pair in pairs], [pair.targets for pair in pairs]
@@ -92,7 +94,9 @@ def evaluate(
 
 @dataclasses.dataclass(frozen=True)
 class Waiting:
-    """How good a run is that stays `wait` source tokens behind, and how far it lags, in source words: mean of the sentences."""
+    """How good a run is that stays `wait` source tokens behind, and how far it lags, in source
+    words: mean of the sentences.
+    """
 
     wait: float
     bleu: float
@@ -108,7 +112,9 @@ def evaluate_waiting(
     split: str = "test",
     device: str = "auto",
 ) -> list[Waiting]:
-    """Judge simultaneous translation, which is greedy. Lagging is counted against the first reference; inf reads all first."""
+    """Judge simultaneous translation, which is greedy. Lagging is counted against the first
+    reference; inf reads all first.
+    """
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, rows = [pair for pair in grouped(_judged(run, data, split)) if pair.source.strip()], []
     for wait in waits:
@@ -140,7 +146,9 @@ def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]
 def _judged_and_seen(
     run: Run, data: str | Path | None, split: str
 ) -> tuple[list[Pair], int | None]:
-    """The pairs to judge a run by, each source once, and how many of those sources stand in its training data."""
+    """The pairs to judge a run by, each source once, and how many of those sources stand in its
+    training data.
+    """
     own = open_splits(run.config.data) if data is None and run.config.data.path else None
     pairs = grouped(own.split(split) if own is not None else _judged(run, data, split))
     return pairs, seen_in_training(run.config.data, pairs, own)

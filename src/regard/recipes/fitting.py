@@ -1,4 +1,6 @@
-"""A prepared run -> a trained one: the trainer between checkpoints, log, dev data, bar and signals."""
+"""A prepared run -> a trained one: the trainer between checkpoints, log, dev data, bar and
+signals.
+"""
 
 import dataclasses
 import signal
@@ -44,7 +46,9 @@ def fit(
     longer: bool = False,
     world: World | None = None,
 ) -> Run:
-    """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an end before."""
+    """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an
+    end before.
+    """
     reporter, world = (
         reporter or Reporter(),
         world or World(device=pick_device(run.config.train.device)),
@@ -69,7 +73,10 @@ def fit(
         with _asked_to_stop() as asked:
             _train(run, trainer, parts, validate, reporter, asked)
         if world.any(bool(asked)) and not p.finished:
-            how = f"stopped and saved; go on with: regard train {run.config.data.path} --out {run.path} --resume"
+            how = (
+                f"stopped and saved; go on with: regard train {run.config.data.path} --out "
+                f"{run.path} --resume"
+            )
             raise Interrupted(how, asked[0] if asked else signal.SIGTERM)
         if world.rank == 0:
             _average(run, trainer, validate, reporter, parts)
@@ -81,7 +88,9 @@ def fit(
 def _train(
     run: Run, trainer: Trainer, parts: Parts, validate: Any, reporter: Reporter, asked: list[int]
 ) -> None:
-    """The trainer's loop, and the way back to the last healthy checkpoint when too many steps had to be left out."""
+    """The trainer's loop, and the way back to the last healthy checkpoint when too many steps had
+    to be left out.
+    """
     board: Any = _tensorboard(run) if trainer.world.rank == 0 else None
     notes, p = {"train": "", "dev": ""}, trainer.progress
     saved, lost = (p.best, p.best_name), False
@@ -98,7 +107,8 @@ def _train(
         except OSError as error:
             if not lost:
                 reporter.warn(
-                    f"{error.filename or run.path}: {error.strerror}: the log has gaps; training goes on"
+                    f"{error.filename or run.path}: {error.strerror}: the log has gaps; training "
+                    f"goes on"
                 )
             lost = True
 
@@ -129,7 +139,8 @@ def _train(
                     f"{problem}: the last checkpoint could not be saved; the one before it is whole"
                 ) from failed
             reporter.warn(
-                f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before it is whole"
+                f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before "
+                f"it is whole"
             )
 
     def draw() -> str:
@@ -159,7 +170,9 @@ def _draw(run: Run) -> None:
 
 
 def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None:
-    """To the last healthy checkpoint, or to the very beginning, with half the rate; three times at most."""
+    """To the last healthy checkpoint, or to the very beginning, with half the rate; three times at
+    most.
+    """
     progress = trainer.progress
     factor = progress.factor / 2
     step = progress.step
@@ -168,7 +181,8 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
         kept = " (the last checkpoint is good)" if run.checkpoints() else ""
         raise Failed(
             f"step {step:,}: again and again the loss or its gradient is not finite or far out, "
-            f"though the rate was lowered to {rate:.2g}; look at the data, or use a lower train.rate{kept}"
+            f"though the rate was lowered to {rate:.2g}; look at the data, or use a lower "
+            f"train.rate{kept}"
         )
 
     with storage.disk_faults_told(run.path):
@@ -181,12 +195,15 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
     progress.skipped = []
     progress.source_tokens = 0
     reporter.warn(
-        f"step {step:,}: too many steps were not finite or far out; back to step {progress.step:,} with a rate of {factor:g} ×"
+        f"step {step:,}: too many steps were not finite or far out; back to step "
+        f"{progress.step:,} with a rate of {factor:g} ×"
     )
 
 
 def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[str, float]] | None:
-    """A look at the dev data: loss and accuracy of every token, and for train.metric=exact_match or bleu decoded answers."""
+    """A look at the dev data: loss and accuracy of every token, and for train.metric=exact_match or
+    bleu decoded answers.
+    """
     if not (run.path / "data" / "dev").exists():
         return None
     corpus, pairs = Corpus.open(run.path / "data" / "dev"), _texts(run, 500)

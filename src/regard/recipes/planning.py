@@ -168,7 +168,8 @@ def _length_and_steps(found: Survey, chosen: Settings) -> str:
     if max(found.source.longest, found.target.longest) > 2000 and tokenizer != "bpe":
         chosen["data"]["max_length"] = 1024
     batch = 1024 if found.pairs < 3_000 else 2048 if found.pairs < 100_000 else 4096
-    # Few pairs want more passes, and no model learns in fewer than a thousand steps; patience ends what no longer helps.
+    # Few pairs want more passes, and no model learns in fewer than a thousand steps; patience ends
+    # what no longer helps.
     # On two cores 20,000 pairs of sentences take about ten minutes.
     steps = (
         found.pairs * max(found.source.tokens(tokenizer), found.target.tokens(tokenizer)) / batch
@@ -184,4 +185,7 @@ def _length_and_steps(found: Survey, chosen: Settings) -> str:
         "evaluate_every": every,
         "patience": 10,
     }
-    return f"length: {epochs} passes over the data in batches of {batch:,} tokens (train.epochs=… for more)"
+    return (
+        f"length: {epochs} passes over the data in batches of {batch:,} tokens (train.epochs=… "
+        f"for more)"
+    )

@@ -36,8 +36,10 @@ from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.paths import choose_path
 
 TOKENIZER_SAMPLE = 200_000
-"""Pairs that BPE and Unigram are learned from, at most, drawn evenly over the training data. docs/log.md, 2026-11-16: held-out
-text needs 0.17 % more tokens than with a tokenizer learned from all of a million pairs, which takes four times as long."""
+"""Pairs that BPE and Unigram are learned from, at most, drawn evenly over the training data.
+docs/log.md, 2026-11-16: held-out text needs 0.17 % more tokens than with a tokenizer learned from
+all of a million pairs, which takes four times as long.
+"""
 
 
 def open_splits(c: DataConfig, keep: Keep | None = None) -> Splits:
@@ -55,7 +57,9 @@ def open_split_of(c: DataConfig, split: str) -> Stream:
 def seen_in_training(
     c: DataConfig, pairs: Iterable[Pair], splits: Splits | None = None
 ) -> int | None:
-    """How many of the sources of these pairs stand in the training data of a config; None: it cannot be read (any more)."""
+    """How many of the sources of these pairs stand in the training data of a config; None: it
+    cannot be read (any more).
+    """
     if splits is None:
         try:
             splits = (
@@ -78,7 +82,9 @@ def _deal(c: DataConfig) -> dict[str, Any]:
 
 
 def _inherit(given: Settings, old: Run) -> Settings:
-    """Fine-tuning takes the old run's tokens and model, or its weights would mean nothing; dropout may change."""
+    """Fine-tuning takes the old run's tokens and model, or its weights would mean nothing; dropout
+    may change.
+    """
     own = settings.to_settings(old.config)
     for section in ("model", "text"):
         asked = settings.to_settings(
@@ -88,7 +94,8 @@ def _inherit(given: Settings, old: Run) -> Settings:
             n for n in asked if asked[n] != own[section].get(n) and not n.endswith("dropout")
         ]:
             raise UserError(
-                f"{section}.{other[0]} cannot differ from that of {old.path}, whose weights are taken over"
+                f"{section}.{other[0]} cannot differ from that of {old.path}, whose weights are "
+                f"taken over"
             )
     return settings.merge({"model": own["model"], "text": own["text"]}, given)
 
@@ -102,7 +109,9 @@ def prepare(
     planned: bool,
     reporter: Reporter,
 ) -> Run:
-    """Read the data, choose what is open, learn tokenizers, encode; then the run appears in one rename."""
+    """Read the data, choose what is open, learn tokenizers, encode; then the run appears in one
+    rename.
+    """
     start_from = given.get("train", {}).get("start_from")
     old = Run.open(start_from) if start_from else None
     if old is not None:
@@ -162,7 +171,9 @@ def prepare(
 
 
 def _read_once(data: DataConfig, pairs: Items | None, folder: Path, reporter: Reporter) -> Splits:
-    """The data, read to its end and kept beside where the run will be: everything after this reads the cleaned copy."""
+    """The data, read to its end and kept beside where the run will be: everything after this reads
+    the cleaned copy.
+    """
     nearby = next(parent for parent in folder.resolve().parents if parent.is_dir())
     with reporter.progress("% of the data read") as tell:
         keep = partial(Kept, folder=nearby, tell=tell)
@@ -204,7 +215,9 @@ def _encode(
     folder: Path,
     reporter: Reporter,
 ) -> tuple[Corpus, Skipped, _Observed]:
-    """Training and dev pairs as ids; the pairs that are too long; and what was noted of the training pairs meanwhile."""
+    """Training and dev pairs as ids; the pairs that are too long; and what was noted of the
+    training pairs meanwhile.
+    """
     long = Skipped()
     lengths: dict[str, Any] = {"max_length": c.data.max_length, "skipped": long}
     with reporter.progress("% of the data encoded") as tell:
@@ -234,7 +247,8 @@ def _tokenizers(c: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
     target_kind = kind if c.text.target_tokenizer == "same" else c.text.target_tokenizer
     if c.text.dropout and {kind, target_kind} != {"bpe"}:
         raise UserError(
-            f"text.dropout={c.text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for both sides, or 0"
+            f"text.dropout={c.text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for "
+            f"both sides, or 0"
         )
     if c.text.share and kind == target_kind:
         pairs = _to_learn_from(splits.train, kind, c.data.seed)
@@ -257,7 +271,9 @@ def _tokenizers(c: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
 
 
 def _to_learn_from(train: Stream, kind: str, seed: int) -> Iterable[Pair]:
-    """A sample for subwords; all pairs for words and characters, where a rare token must not be missed; none for bytes."""
+    """A sample for subwords; all pairs for words and characters, where a rare token must not be
+    missed; none for bytes.
+    """
     if kind == "bytes":
         return ()
     return train.sample(TOKENIZER_SAMPLE, seed) if kind in ("bpe", "unigram") else train

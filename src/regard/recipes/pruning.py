@@ -132,6 +132,7 @@ def _write(
     write_card(run := Run.open(out))
     with (out / "README.md").open("a", encoding="utf-8") as card:
         card.write(
-            f"\nPruned from {old.path.name}: {len(gone)} of {facts['of']} heads are silent; manifest.json names them.\n"
+            f"\nPruned from {old.path.name}: {len(gone)} of {facts['of']} heads are silent; "
+            f"manifest.json names them.\n"
         )
     return run

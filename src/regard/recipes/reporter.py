@@ -1,5 +1,6 @@
-"""What a person sees while something long goes on: one bar on a terminal, plain lines in a log file, one picture that is
-drawn again in its place in a notebook, nothing if asked."""
+"""What a person sees while something long goes on: one bar on a terminal, plain lines in a log
+file, one picture that is drawn again in its place in a notebook, nothing if asked.
+"""
 
 import sys
 import time
@@ -31,7 +32,9 @@ class Reporter:
 
     @contextmanager
     def progress(self, note: str, *, after: float = 3.0) -> Iterator[Callable[[float], None]]:
-        """A function to call with the share that is done. What takes less than `after` seconds shows nothing."""
+        """A function to call with the share that is done. What takes less than `after` seconds
+        shows nothing.
+        """
         began = time.monotonic()
         shown: Callable[[int, str], None] | None = None
         last = -1
@@ -52,7 +55,9 @@ class Reporter:
     def bar(
         self, total: int, start: int = 0, picture: Callable[[], str] = str
     ) -> Iterator[Callable[[int, str], None]]:
-        """A function to call with the steps done and a few figures. picture: HTML for a notebook."""
+        """A function to call with the steps done and a few figures. picture: HTML for a
+        notebook.
+        """
         if self.quiet:
             yield lambda done, note: None
         elif self.display is not None:
@@ -66,7 +71,10 @@ class Reporter:
                 nonlocal last, said
                 said = done, note
                 if time.monotonic() - last >= often:
-                    bar = f"<progress value={done} max={total}></progress> {done:,} of {total:,} {escape(note)}"
+                    bar = (
+                        f"<progress value={done} max={total}></progress> {done:,} of {total:,} "
+                        f"{escape(note)}"
+                    )
                     handle.update(self.display.HTML(f"<p>{bar}</p>{picture()}"))
                     last = time.monotonic()
 

@@ -48,9 +48,11 @@ def train(
     reporter: Reporter | None = None,
     **overrides: Mapping[str, Any],
 ) -> Run:
-    """Train a model on `data` (a task, corpus, file, folder, or any iterable of pairs) and return its run.
+    """Train a model on `data` (a task, corpus, file, folder, or any iterable of pairs) and return
+    its run.
 
-    Settings come from the preset, over it the TOML file `config`, over that keyword sections: train={"steps": 100}.
+    Settings come from the preset, over it the TOML file `config`, over that keyword sections:
+    train={"steps": 100}.
     """
     reporter = reporter or Reporter()
     given: Settings = settings.to_settings(data) if isinstance(data, Config) else {}
@@ -113,7 +115,8 @@ def _resumed(
     ]
     if fixed := [name for name in changed if name not in CHANGEABLE]:
         raise UserError(
-            f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a new run instead"
+            f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a "
+            f"new run instead"
         )
     if changed:
         with run.locked(), storage.disk_faults_told(folder):  # not under the hands of a training

@@ -1,1 +1,3 @@
-"""Plain values that travel: what was answered, where the model looked, what the beam tried. No torch."""
+"""Plain values that travel: what was answered, where the model looked, what the beam tried. No
+torch.
+"""

@@ -1,4 +1,6 @@
-"""What is seen of one answer: where the model looked, and what the search tried. Plain values, no torch."""
+"""What is seen of one answer: where the model looked, and what the search tried. Plain values, no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +25,34 @@ WIDEST = 60
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """Weights of every layer and head for one answer; cross (L, H, T, S), encoder (L, H, S, S), decoder (L, H, T, T).
+    """Weights of every layer and head for one answer; cross (L, H, T, S), encoder (L, H, S, S),
+    decoder (L, H, T, T).
 
-    Row t belongs to the step that wrote target token t. An RNN has cross only, a model without attention nothing. Layers and
-    heads count from 0, and from the end below 0.
+    Row t belongs to the step that wrote target token t. An RNN has cross only, a model without
+    attention nothing. Layers and heads count from 0, and from the end below 0.
     """
 
     source: list[str]
     target: list[str]
     blocks: dict[str, Weights] = field(repr=False)
     norms: dict[str, Weights] = field(default_factory=dict, repr=False)
-    """How long the vector is that each token hands over where it is looked at with weight 1: (L, H, S)."""
+    """How long the vector is that each token hands over where it is looked at with weight 1: (L, H,
+    S).
+    """
     text_in: str = ""
     text_out: str = ""
     source_spans: list[Span] = field(default_factory=list, repr=False)
-    """Of each token its first character in `text_in` (NFC), and the one after its last; <eos> has none."""
+    """Of each token its first character in `text_in` (NFC), and the one after its last; <eos> has
+    none.
+    """
     target_spans: list[Span] = field(default_factory=list, repr=False)
     candidates: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
     """At each step the likeliest tokens, with their probabilities."""
 
     def sides(self, block: str) -> tuple[list[str], list[str]]:
-        """The tokens of a block's rows and columns. A decoder's row has read <bos> and the tokens before its own."""
+        """The tokens of a block's rows and columns. A decoder's row has read <bos> and the tokens
+        before its own.
+        """
         read = ["<bos>", *self.target[:-1]]
         return {
             "cross": (self.target, self.source),
@@ -61,13 +70,15 @@ class AttentionRecord:
     ) -> Weights:
         """One matrix (T, S). Of one head, or `how` heads become one: mean, max, norm or rollout.
 
-        layer=None: the same over all layers. norm: weights times the length of the vector looked at (Kobayashi et al. 2020), its
-        rows summing to one again, then the mean. rollout: what has flowed from which input up to the last layer, if a token
-        keeps half of itself at each attention (Abnar and Zuidema 2020); it has neither layer nor head.
+        layer=None: the same over all layers. norm: weights times the length of the vector looked at
+        (Kobayashi et al. 2020), its rows summing to one again, then the mean. rollout: what has
+        flowed from which input up to the last layer, if a token keeps half of itself at each
+        attention (Abnar and Zuidema 2020); it has neither layer nor head.
         """
         if block not in self.blocks or how not in HOW:
             raise UserError(
-                f"there is {', '.join(self.blocks) or 'no attention'}, by {', '.join(HOW)}; not {block} by {how}"
+                f"there is {', '.join(self.blocks) or 'no attention'}, by {', '.join(HOW)}; not "
+                f"{block} by {how}"
             )
         if how == "rollout":
             return self._rollout()[block]
@@ -83,7 +94,8 @@ class AttentionRecord:
         except IndexError:
             layers, heads = weights.shape[:2]
             raise UserError(
-                f"{block} attention has {layers} layers of {heads} heads, counted from 0: no layer {layer}, head {head}"
+                f"{block} attention has {layers} layers of {heads} heads, counted from 0: no "
+                f"layer {layer}, head {head}"
             ) from None
         return np.asarray((np.max if how == "max" else np.mean)(chosen, axis=(0, 1)))
 
@@ -109,7 +121,10 @@ class AttentionRecord:
         down, across = self.sides(block)
         if max(len(down), len(across)) > WIDEST:
             size = f"{len(down)} × {len(across)} tokens are more than a cell can show"
-            return f"<p>Attention: {size}; <code>result.write_page('page.html')</code> writes a page.</p>"
+            return (
+                f"<p>Attention: {size}; <code>result.write_page('page.html')</code> writes a "
+                f"page.</p>"
+            )
         named = "font-weight: normal; text-align: right; padding: 2px"
         turned = f"writing-mode: vertical-rl; {named}"
         rows = [
@@ -118,15 +133,21 @@ class AttentionRecord:
         ]
         for token, weights in zip(down, self.matrix(block)):
             cells = (
-                f'<td title="{escape(f"{token} → {other}: {w:.2f}")}" style="background: rgba(0,114,178,{w:.3f})"></td>'
+                f'<td title="{escape(f"{token} → {other}: {w:.2f}")}" style="background: '
+                f'rgba(0,114,178,{w:.3f})"></td>'
                 for other, w in zip(across, weights)
             )
             rows.append(f'<th scope="row" style="{named}">{escape(token)}</th>{"".join(cells)}')
         what = f"<p>{block} attention, last layer, mean of heads: rows look at columns</p>"
-        return f'{what}<table style="border-collapse: collapse"><tr>{"</tr><tr>".join(rows)}</tr></table>'
+        return (
+            f'{what}<table style="border-collapse: '
+            f'collapse"><tr>{"</tr><tr>".join(rows)}</tr></table>'
+        )
 
     def words(self) -> AttentionRecord:
-        """The same for words. Where a word looks is the mean over its tokens; looks at it are the sum of those at its tokens."""
+        """The same for words. Where a word looks is the mean over its tokens; looks at it are the
+        sum of those at its tokens.
+        """
         source, of_source, spans_in = grouped(self.text_in, self.source_spans)
         target, of_target, spans_out = grouped(self.text_out, self.target_spans)
         read = [
@@ -150,7 +171,9 @@ class AttentionRecord:
 
 
 def block_of(attention: str) -> str:
-    """The block that an attention belongs to, by its name in the model, such as decoder.blocks.0.cross."""
+    """The block that an attention belongs to, by its name in the model, such as
+    decoder.blocks.0.cross.
+    """
     return (
         "cross"
         if attention.endswith("cross") or attention == "decoder.attention"
@@ -161,7 +184,8 @@ def block_of(attention: str) -> str:
 def grouped(text: str, spans: Sequence[Span]) -> tuple[list[str], list[int], list[Span]]:
     """The words of a text, of each of its tokens the number of its word, and the words' spans.
 
-    A token belongs to the word its last character is in; white space between words and <eos> are words of their own.
+    A token belongs to the word its last character is in; white space between words and <eos> are
+    words of their own.
     """
     starts = [found.start() for found in re.finditer(r"\s+|\S+", text)]
     keys = [

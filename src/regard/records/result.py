@@ -40,7 +40,9 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Option:
-    """A token that could stand at a position, how likely it is there, and the answer it leads to."""
+    """A token that could stand at a position, how likely it is there, and the answer it
+    leads to.
+    """
 
     token: str
     probability: float
@@ -67,7 +69,8 @@ class Result:
     no_repeat: int = field(default=0, repr=False)
     """With which it was decoded again, to break a loop."""
     agreement: float | None = None
-    """Mean chrF with all samples, 0 to 100; None unless `Sampling.risk` ranked the answers by it."""
+    """Mean chrF with all samples, 0 to 100; None unless `Sampling.risk` ranked the answers by it.
+    """
     coverage_penalty: float | None = None
     """What search.coverage adds to the score to rank the answers, at most 0; None without it."""
 
@@ -77,7 +80,8 @@ class Result:
     def _repr_html_(self) -> str:
         """For a notebook: the answer, what to know about it, and its attention; no script."""
         lines = [
-            f"<p>{escape(self.source)} → <b>{escape(self.text)}</b> <small>score {self.score:.3f}</small></p>"
+            f"<p>{escape(self.source)} → <b>{escape(self.text)}</b> <small>score "
+            f"{self.score:.3f}</small></p>"
         ]
         lines += [f"<p>warning: {escape(warning)}</p>" for warning in self.warnings]
         if self.parts or not self.ids or self.translator is None:
@@ -88,7 +92,9 @@ class Result:
             return "".join(lines) + f"<p>{escape(str(several))}</p>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The values, without the model: a result is small, wherever it is sent. What was looked at already stays."""
+        """The values, without the model: a result is small, wherever it is sent. What was looked at
+        already stays.
+        """
         return {**self.__dict__, "translator": None}
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,7 +105,9 @@ class Result:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """A result from what `as_dict` gave. It has come without its model, so it cannot look inside."""
+        """A result from what `as_dict` gave. It has come without its model, so it cannot look
+        inside.
+        """
         alternatives = [Alternative(**one) for one in values["alternatives"]]
         parts = [cls.from_dict(part) for part in values["parts"]]
         return cls(**{**values, "alternatives": alternatives, "parts": parts})
@@ -108,22 +116,28 @@ class Result:
         """The translator that gave this answer."""
         if self.translator is None:
             raise UserError(
-                "this result has come without its model, so it cannot look inside: translate its source again"
+                "this result has come without its model, so it cannot look inside: translate its "
+                "source again"
             )
         return self.translator
 
     @cached_property
     def attention(self) -> AttentionRecord:
-        """Computed when first asked for, by reading the answer once more and recording the weights."""
+        """Computed when first asked for, by reading the answer once more and recording the
+        weights.
+        """
         if self.parts:
             raise UserError(
-                f"split into {len(self.parts)} parts: each has its own attention, such as result.parts[0].attention"
+                f"split into {len(self.parts)} parts: each has its own attention, such as "
+                f"result.parts[0].attention"
             )
         return self._inspector().look(self.source, self.ids)
 
     @cached_property
     def looked_at(self) -> npt.NDArray[np.float32]:
-        """Attention that each source token but <eos> got over all steps: last layer, mean of heads. Empty without attention."""
+        """Attention that each source token but <eos> got over all steps: last layer, mean of heads.
+        Empty without attention.
+        """
         if self.parts:
             return np.concatenate([part.looked_at for part in self.parts])
         cross = self.attention.blocks.get("cross", np.zeros((1, 1, 1, 1), np.float32))
@@ -131,7 +145,9 @@ class Result:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the source that was looked at, 0 to 1: the mean over its tokens, each at most 1."""
+        """The share of the source that was looked at, 0 to 1: the mean over its tokens, each at
+        most 1.
+        """
         return float(self.looked_at.clip(max=1).mean()) if len(self.looked_at) else None
 
     @property

@@ -26,12 +26,16 @@ def write_card(run: Run) -> None:
         f"# {run.path.name}\n",
         f"A text-to-text model, trained with Regard {m['regard']} (torch {m['torch']}).\n",
         "| | |\n|---|---|",
-        f"| data | {data}: {m['pairs']:,} pairs, {m['duplicates']:,} repeated, {m['leaks']:,} dev sources in training |",
+        f"| data | {data}: {m['pairs']:,} pairs, {m['duplicates']:,} repeated, {m['leaks']:,} dev "
+        f"sources in training |",
         f"| tokens | {c.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} target |",
         f"| model | {model}; {m['parameters']:,} parameters |",
-        f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}, chosen by {c.train.metric}) |",
+        f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}, chosen by "
+        f"{c.train.metric}) |",
         f"| search | beam {c.search.width}, length penalty {c.search.length_penalty} |\n",
-        f'Use it:\n\n```\nregard translate {run.path.name} "a text"\nregard evaluate {run.path.name}\n```\n',
-        "It knows what its training data knew and nothing else; `samples.txt` shows answers to unseen sources.",
+        f'Use it:\n\n```\nregard translate {run.path.name} "a text"\nregard evaluate '
+        f"{run.path.name}\n```\n",
+        "It knows what its training data knew and nothing else; `samples.txt` shows answers to "
+        "unseen sources.",
     ]
     storage.write_text(run.path / "README.md", "\n".join(lines) + "\n")

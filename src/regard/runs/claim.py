@@ -19,14 +19,15 @@ class Taken(UserError):
 
 
 class Claim:
-    """The name of a new run, held by one process from before it reads its data until the run is there.
+    """The name of a new run, held by one process from before it reads its data until the run is
+    there.
 
         with Claim.take(folder) as claim:
             ...  # write into claim.aside, an empty folder beside the run's place
             Run.create(claim, ...)
 
-    `.NAME.lock` is locked meanwhile, and `.NAME.tmp` belongs to whoever holds that lock: what is found there belongs
-    to a process that was killed, and is swept. No other name is ever touched.
+    `.NAME.lock` is locked meanwhile, and `.NAME.tmp` belongs to whoever holds that lock: what is
+    found there belongs to a process that was killed, and is swept. No other name is ever touched.
     """
 
     def __init__(self, folder: Path, lock: BaseFileLock, *, new_parent: bool) -> None:
@@ -43,7 +44,9 @@ class Claim:
 
     @classmethod
     def take(cls, folder: Path) -> Self:
-        """Claim exactly this name; Taken if a run stands there, or another process is preparing one."""
+        """Claim exactly this name; Taken if a run stands there, or another process is preparing
+        one.
+        """
         with storage.disk_faults_told(folder):
             new_parent = not folder.parent.exists()
             while True:
@@ -54,7 +57,8 @@ class Claim:
                 except FileNotFoundError:
                     if folder.parent.exists():
                         raise
-                    # Else another process gave up and took its empty parent folder away: make it again.
+                    # Else another process gave up and took its empty parent folder away: make it
+                    # again.
         if lock is None:
             raise Taken(f"{folder}: another process is preparing this run")
 

@@ -68,7 +68,10 @@ class Run:
         curves = self.path / "curves.png"
         if curves.exists():
             content = base64.b64encode(curves.read_bytes()).decode()
-            picture = f'<img alt="learning curves" style="max-width: 100%" src="data:image/png;base64,{content}">'
+            picture = (
+                f'<img alt="learning curves" style="max-width: 100%" '
+                f'src="data:image/png;base64,{content}">'
+            )
         return f"<p><b>{escape(str(self.path))}</b>: {escape(facts)}</p>{picture}"
 
     @classmethod
@@ -80,7 +83,9 @@ class Run:
         target: Tokenizer,
         facts: dict[str, Any],
     ) -> Self:
-        """Turn the claim's folder aside (which may hold the encoded data) into the run, in one rename."""
+        """Turn the claim's folder aside (which may hold the encoded data) into the run, in one
+        rename.
+        """
         aside, path = claim.aside, claim.folder
         tokenizers.save(aside / "tokenizer.json", source, target)
         content = settings.to_toml(settings.to_settings(config)).encode()
@@ -111,7 +116,9 @@ class Run:
         )
 
     def change(self, config: Config) -> None:
-        """Give the run another config. The manifest first allows both, so that no crash leaves a file it does not know."""
+        """Give the run another config. The manifest first allows both, so that no crash leaves a
+        file it does not know.
+        """
         content = settings.to_toml(settings.to_settings(config)).encode()
         for allowed in (True, False):
             storage.write_manifest(
@@ -145,7 +152,8 @@ class Run:
         path = self.path / "checkpoints" / name
         if Path(name).name != name or not path.is_dir():
             raise UserError(
-                f"{self.path}: no checkpoint {name!r} (there are: {', '.join(self.checkpoints()) or 'none'})"
+                f"{self.path}: no checkpoint {name!r} (there are: "
+                f"{', '.join(self.checkpoints()) or 'none'})"
             )
         return storage.read_directory(path)
 
@@ -194,7 +202,9 @@ class Run:
         storage.write_directory(folder / START, {"model.safetensors": weights})
 
     def start_weights(self) -> dict[str, Tensor]:
-        """The weights that fine-tuning starts from. (Runs of older versions read them from their base.)"""
+        """The weights that fine-tuning starts from. (Runs of older versions read them from their
+        base.)
+        """
         start = self.path / START
         if start.exists():
             return tensors_from_bytes(storage.read_directory(start)["model.safetensors"])
@@ -233,7 +243,8 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process may train a run; the system frees the lock when that process ends, however it ends.
+        """One process may train a run; the system frees the lock when that process ends, however it
+        ends.
 
         Readers need no lock.
         """

@@ -1,4 +1,6 @@
-"""Directories that are whole or absent: written aside, every file fsynced, a sha256 manifest last, then renamed."""
+"""Directories that are whole or absent: written aside, every file fsynced, a sha256 manifest last,
+then renamed.
+"""
 
 import errno
 import hashlib
@@ -27,7 +29,9 @@ class Corrupt(Failed):
 def write_directory(
     path: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None
 ) -> None:
-    """Make directory `path` with these files and their manifest; nobody ever sees it half written."""
+    """Make directory `path` with these files and their manifest; nobody ever sees it half
+    written.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -85,7 +89,8 @@ def read_directory(path: Path) -> dict[str, bytes]:
             raise Corrupt(f"{path / name}: {error.strerror}") from error
         if _sum(content) not in sums:
             raise Corrupt(
-                f"{path / name}: its sha256 is not the one in {MANIFEST}; the file was changed or damaged"
+                f"{path / name}: its sha256 is not the one in {MANIFEST}; the file was changed or "
+                f"damaged"
             )
         files[name] = content
     return files
@@ -108,7 +113,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
         raise Corrupt(
-            f"{path / MANIFEST}: format {version} is not known here (this version reads format {FORMAT})"
+            f"{path / MANIFEST}: format {version} is not known here (this version reads format "
+            f"{FORMAT})"
         )
     if not whole or any("/" in name or name in ("", ".", "..") for name in files):
         raise Corrupt(f"{path / MANIFEST}: damaged")

@@ -64,13 +64,15 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> 
     own = dict(model.named_parameters())
     if wrong := sorted(set(own) ^ set(weights)):
         raise Corrupt(
-            f"{where}: the weights do not fit the config: {wrong[0]} is on one side only ({len(wrong)} such)"
+            f"{where}: the weights do not fit the config: {wrong[0]} is on one side only "
+            f"({len(wrong)} such)"
         )
     with torch.no_grad():
         for name, parameter in own.items():
             if parameter.shape != weights[name].shape:
                 raise Corrupt(
-                    f"{where}: {name} is {tuple(weights[name].shape)}, the config says {tuple(parameter.shape)}"
+                    f"{where}: {name} is {tuple(weights[name].shape)}, the config says "
+                    f"{tuple(parameter.shape)}"
                 )
             if not weights[name].isfinite().all():
                 raise Corrupt(f"{where}: {name} holds numbers that are not finite")

@@ -1,4 +1,6 @@
-"""Judging outputs: scores against references, the doubt about them, and the report that `evaluate` prints."""
+"""Judging outputs: scores against references, the doubt about them, and the report that `evaluate`
+prints.
+"""
 
 from regard.scoring.metrics import bleu, chrf, exact_match, per, sentence_bleu, ter, wer
 from regard.scoring.report import Report, report

@@ -1,4 +1,6 @@
-"""Scores of outputs against references: `references[i]` lists the acceptable answers to `hypotheses[i]`, one or more."""
+"""Scores of outputs against references: `references[i]` lists the acceptable answers to
+`hypotheses[i]`, one or more.
+"""
 
 import math
 from collections import Counter
@@ -13,14 +15,18 @@ References = Sequence[Texts]
 
 
 class Corpus(NamedTuple):
-    """A corpus score from 0 to 100, and the sacreBLEU signature that makes it comparable with other people's."""
+    """A corpus score from 0 to 100, and the sacreBLEU signature that makes it comparable with other
+    people's.
+    """
 
     score: float
     signature: str
 
 
 def bleu(hypotheses: Texts, references: References, tokenize: str = "13a") -> Corpus:
-    """Papineni et al. 2002: 0 without four words in a row. `tokenize="none"`: the text is tokenised, and no remark about it."""
+    """Papineni et al. 2002: 0 without four words in a row. `tokenize="none"`: the text is
+    tokenised, and no remark about it.
+    """
     return _corpus(sacre("bleu", tokenize=tokenize, force=True), hypotheses, references)
 
 
@@ -30,12 +36,16 @@ def chrf(hypotheses: Texts, references: References) -> Corpus:
 
 
 def ter(hypotheses: Texts, references: References) -> Corpus:
-    """Translation edit rate (Snover et al. 2006): edits and moves per 100 reference words; lower is better."""
+    """Translation edit rate (Snover et al. 2006): edits and moves per 100 reference words; lower is
+    better.
+    """
     return _corpus(sacre("ter"), hypotheses, references)
 
 
 def sacre(name: str, **options: Any) -> Any:
-    """sacreBLEU's metric of that name: bleu, chrf or ter. Imported when used, for it is slow to start."""
+    """sacreBLEU's metric of that name: bleu, chrf or ter. Imported when used, for it is slow to
+    start.
+    """
     from sacrebleu import metrics
 
     return getattr(metrics, name.upper())(**options)
@@ -57,7 +67,8 @@ def check(hypotheses: Texts, references: References, sources: Texts | None = Non
     counts = [len(side) for side in (hypotheses, references, sources) if side is not None]
     if 0 in counts or len(set(counts)) > 1:
         raise UserError(
-            f"outputs, references and sources must pair up, and not be empty; their numbers are {counts}"
+            f"outputs, references and sources must pair up, and not be empty; their numbers are "
+            f"{counts}"
         )
     for i, answers in enumerate(references):
         if isinstance(answers, str) or not answers:
@@ -75,12 +86,16 @@ def exact_match(hypotheses: Texts, references: References) -> float:
 
 
 def wer(hypotheses: Texts, references: References) -> float:
-    """Word error rate as pronunciation work counts it, 0 to 1: share of outputs that equal none of their references."""
+    """Word error rate as pronunciation work counts it, 0 to 1: share of outputs that equal none of
+    their references.
+    """
     return 1.0 - exact_match(hypotheses, references)
 
 
 def per(hypotheses: Texts, references: References) -> float:
-    """Phoneme error rate: edits, in space-separated tokens, to the nearest reference, per token of that reference."""
+    """Phoneme error rate: edits, in space-separated tokens, to the nearest reference, per token of
+    that reference.
+    """
     check(hypotheses, references)
     texts = [
         (text.split(), [answer.split() for answer in answers])
@@ -99,7 +114,9 @@ def per(hypotheses: Texts, references: References) -> float:
 
 
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    """Fewest insertions, deletions and substitutions that turn `a` into `b`: the textbook table, row by row."""
+    """Fewest insertions, deletions and substitutions that turn `a` into `b`: the textbook table,
+    row by row.
+    """
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         corner, row[0] = row[0], i
@@ -109,10 +126,11 @@ def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
 
 
 def sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str], order: int = 4) -> float:
-    """The course's BLEU of one sentence, 0 to 1: exp(min(0, 1 - |ref| / |hyp|)) · Π p_n^(1/2^n) for n = 1 … order.
+    """The course's BLEU of one sentence, 0 to 1: exp(min(0, 1 - |ref| / |hyp|)) · Π p_n^(1/2^n) for
+    n = 1 … order.
 
-    p_n is the share of the output's n-grams found in the reference, each found as often as it is there; orders longer
-    than the output are left out, as in *Dive into Deep Learning*.
+    p_n is the share of the output's n-grams found in the reference, each found as often as it is
+    there; orders longer than the output are left out, as in *Dive into Deep Learning*.
     """
     score = math.exp(min(0.0, 1 - len(reference) / len(hypothesis))) if hypothesis else 0.0
     for n in range(1, min(order, len(hypothesis)) + 1):

@@ -9,7 +9,9 @@ from regard.scoring import metrics
 
 @dataclass(frozen=True)
 class Report:
-    """The fields of `evaluate --json`, in its order, each with its name, format and meaning in a table."""
+    """The fields of `evaluate --json`, in its order, each with its name, format and meaning in a
+    table.
+    """
 
     loss: Annotated[
         float,
@@ -67,7 +69,8 @@ def report(
 ) -> Report:
     """Score outputs by every metric, and add what was measured.
 
-    `loss` is the mean over `tokens`, `correct` of them right; `tokenize` is sacreBLEU's tokenizer for BLEU.
+    `loss` is the mean over `tokens`, `correct` of them right; `tokenize` is sacreBLEU's tokenizer
+    for BLEU.
     """
     metrics.check(hypotheses, references, sources)
     bleu = metrics.bleu(hypotheses, references, tokenize)

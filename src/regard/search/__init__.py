@@ -1,4 +1,6 @@
-"""Steps -> hypotheses: greedy, beam and sampling. The room knows no model; it is given a step function and a state."""
+"""Steps -> hypotheses: greedy, beam and sampling. The room knows no model; it is given a step
+function and a state.
+"""
 
 from regard.search.beam import Beam, beam
 from regard.search.captured import Captured
@@ -11,6 +13,23 @@ from regard.search.sample import Sample, sample
 from regard.search.traced import Traced
 
 __all__ = [
-    "Beam", "Captured", "Constraints", "Greedy", "Hypothesis", "Job", "Lexical", "Phrase", "Rules", "Sample", "Search",
-    "Selectable", "Step", "Traced", "Words", "beam", "decode", "greedy", "sample",
-]  # fmt: skip
+    "Beam",
+    "Captured",
+    "Constraints",
+    "Greedy",
+    "Hypothesis",
+    "Job",
+    "Lexical",
+    "Phrase",
+    "Rules",
+    "Sample",
+    "Search",
+    "Selectable",
+    "Step",
+    "Traced",
+    "Words",
+    "beam",
+    "decode",
+    "greedy",
+    "sample",
+]

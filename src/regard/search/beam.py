@@ -14,15 +14,19 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Beam:
-    """The `width` best hypotheses go on. A sentence stops when round(width * patience) have finished; with no length penalty,
-    as soon as n_best have and one was the best candidate of its step, for longer can then only be worse than that."""
+    """The `width` best hypotheses go on. A sentence stops when round(width * patience) have
+    finished; with no length penalty, as soon as n_best have and one was the best candidate of its
+    step, for longer can then only be worse than that.
+    """
 
     width: int
     n_best: int = 1
     length_penalty: float = 1.0
     patience: float = 1.0
     diversity: float = 0.0
-    """The n-th best continuation of a hypothesis is ranked as if it were n times this worse (Li and Jurafsky 2016)."""
+    """The n-th best continuation of a hypothesis is ranked as if it were n times this worse (Li and
+    Jurafsky 2016).
+    """
     apart = False
 
     def __post_init__(self) -> None:
@@ -73,7 +77,8 @@ def beam(
     patience: float = 1.0,
     **rules: Any,
 ) -> list[list[Hypothesis]]:
-    """The best `n_best` hypotheses of each sentence, best first: fewer where fewer exist, never none.
+    """The best `n_best` hypotheses of each sentence, best first: fewer where fewer exist, never
+    none.
 
     `rules` as in `greedy`, to which width 1 is equal.
     """
@@ -84,12 +89,15 @@ def beam(
 
 
 def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), best first, a tie to the lower id.
+    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), best first, a tie to
+    the lower id.
 
-    Ranking logits, not sums of log-probabilities, keeps apart what rounding would make equal: so beam 1 is greedy.
+    Ranking logits, not sums of log-probabilities, keeps apart what rounding would make equal: so
+    beam 1 is greedy.
     """
     values, ids = logits.topk(min(count + 1, logits.shape[-1]))
-    # topk chooses as it likes among equals: where the last one in may equal the first one out, all are sorted
+    # topk chooses as it likes among equals: where the last one in may equal the first one out, all
+    # are sorted
     tied = (values[:, -2] == values[:, -1]) & (values[:, -1] > -torch.inf)
     if tied.any():
         ids[tied] = logits[tied].argsort(stable=True, dim=-1, descending=True)[:, : ids.shape[-1]]

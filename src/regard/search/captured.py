@@ -1,4 +1,6 @@
-"""Beam search on a GPU, each step one CUDA graph: the host only asks now and then whether all sentences are done."""
+"""Beam search on a GPU, each step one CUDA graph: the host only asks now and then whether all
+sentences are done.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import BOS, EOS, PAD
 
 Begin = Callable[[Tensor, Tensor, int, int], Any]
-"""(source (B, S), lengths (B,), hypotheses, steps) -> a state whose `at` (B,) and `seen` (B, K, slots) are written in place."""
+"""(source (B, S), lengths (B,), hypotheses, steps) -> a state whose `at` (B,) and `seen` (B, K,
+slots) are written in place.
+"""
 PART = 128
 """Logits among which one maximum is told."""
 ASKED = 4
@@ -25,7 +29,9 @@ KEPT = 16
 
 @dataclass
 class Board:
-    """Everything a step reads and writes, for B sentences, K hypotheses, M finished ones, T steps."""
+    """Everything a step reads and writes, for B sentences, K hypotheses, M finished ones, T
+    steps.
+    """
 
     source: Tensor  # (B, S)
     lengths: Tensor  # (B,)
@@ -53,10 +59,18 @@ class Board:
             search.most + k - 1 if search.length_penalty else k * steps
         )  # without penalty many may end before one that led
         return cls(
-            full(b, length, value=PAD), full(b, value=1), full(b, value=1), full(b, k, t), full(b, k, t, kind=torch.float),
-            full(b, k, kind=torch.float), full(b, m + 1, t), full(b, m + 1, t, kind=torch.float),
-            full(b, m + 1, kind=torch.float), full(b), *(full(*n, kind=torch.bool) for n in ((b,), (b,), ())),
-        )  # fmt: skip
+            full(b, length, value=PAD),
+            full(b, value=1),
+            full(b, value=1),
+            full(b, k, t),
+            full(b, k, t, kind=torch.float),
+            full(b, k, kind=torch.float),
+            full(b, m + 1, t),
+            full(b, m + 1, t, kind=torch.float),
+            full(b, m + 1, kind=torch.float),
+            full(b),
+            *(full(*n, kind=torch.bool) for n in ((b,), (b,), ())),
+        )
 
     def clear(self) -> None:
         self.tokens.zero_()[..., 0] = BOS
@@ -74,7 +88,8 @@ class Board:
 
 
 class Captured:
-    """The same hypotheses as `decode` with Greedy or Beam and bare Rules, without a word from Python inside a step.
+    """The same hypotheses as `decode` with Greedy or Beam and bare Rules, without a word from
+    Python inside a step.
 
     On a CPU it runs the same functions without graphs, which is only good for tests.
     """
@@ -94,7 +109,9 @@ class Captured:
         ] = {}
 
     def decode(self, jobs: Iterable[Job], room: int = 0) -> Iterator[Job]:
-        """Search all jobs, those that stand together side by side; room as in `engine.decode`. Best sorted by length."""
+        """Search all jobs, those that stand together side by side; room as in `engine.decode`. Best
+        sorted by length.
+        """
         group, longest = list[Job](), 0
         for job in jobs:
             longest = max(longest, len(job.source))
@@ -125,7 +142,9 @@ class Captured:
         return self._collect(board, jobs, taken)
 
     def _collect(self, board: Board, jobs: Sequence[Job], taken: int) -> Sequence[Job]:
-        """Fill what each job has found; `taken`: how many steps were taken, of those there is room for."""
+        """Fill what each job has found; `taken`: how many steps were taken, of those there is room
+        for.
+        """
         if self.search.width == 1:
             tokens = board.tokens
             logprobs = board.logprobs
@@ -195,7 +214,9 @@ class Captured:
         board.done |= (ids[:, 0] == EOS) | (at == board.limits)
 
     def _choose(self, board: Board, likely: Tensor, ids: Tensor, at: Tensor) -> Tensor:
-        """The best 2 · K candidates; those that end are written down, the best of the others go on. Their parents (B, K)."""
+        """The best 2 · K candidates; those that end are written down, the best of the others go on.
+        Their parents (B, K).
+        """
         (sentences, width), candidates = board.scores.shape, likely.shape[1]
         likely, ids = likely.view(sentences, -1), ids.view(sentences, -1)
         sums = (board.scores.repeat_interleave(candidates, 1) + likely).sort(
@@ -224,7 +245,9 @@ class Captured:
         ended: Tensor,
         at: Tensor,
     ) -> Tensor:
-        """Write down what has ended among the best, and who is done; the scores of those that go on."""
+        """Write down what has ended among the best, and who is done; the scores of those that go
+        on.
+        """
         search = self.search
         over = (ended & (scores > -torch.inf))[:, : search.width]
         place = torch.where(
@@ -249,9 +272,11 @@ class Captured:
 
 
 def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V); equals at the end may come in any choice.
+    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V); equals at the end
+    may come in any choice.
 
-    They are sought among the `count` parts of the row that have the largest maxima: one pass over all, then little.
+    They are sought among the `count` parts of the row that have the largest maxima: one pass over
+    all, then little.
     """
     highest, places, total = _scan(logits)
     if count == 1:

@@ -15,8 +15,9 @@ from regard.text.vocabulary import BOS, EOS, PAD
 class Constraints:
     """What a caller demands of the output.
 
-    A forced token has log-probability 0, so a score counts the free tokens only (its length counts all, as in
-    CTranslate2). The prefix wins over every ban: a language tag may be forced though it is never produced freely.
+    A forced token has log-probability 0, so a score counts the free tokens only (its length counts
+    all, as in CTranslate2). The prefix wins over every ban: a language tag may be forced though it
+    is never produced freely.
     """
 
     prefix: list[list[int]] | None = (
@@ -45,9 +46,11 @@ class Rules:
     bans: Tensor | None = None
 
     def __call__(self, logits: Tensor, history: Tensor, jobs: Sequence[Job], copies: int) -> Tensor:
-        """Logits (R, V), -inf for what may not follow `history` (R, t); there are `copies` rows of each job. At least fp32.
+        """Logits (R, V), -inf for what may not follow `history` (R, t); there are `copies` rows of
+        each job. At least fp32.
 
-        Masking comes before normalisation, so the probabilities of what is left sum to one. Writes into the logits it is given.
+        Masking comes before normalisation, so the probabilities of what is left sum to one. Writes
+        into the logits it is given.
         """
         if self.bans is None:
             banned = (
@@ -73,7 +76,9 @@ class Rules:
 
 
 def repeats(history: Tensor, size: int, vocabulary: int) -> Tensor:
-    """True (R, V) where a token would end an n-gram of `size` that `history` (R, t), t >= size, already holds."""
+    """True (R, V) where a token would end an n-gram of `size` that `history` (R, t), t >= size,
+    already holds.
+    """
     grams = history.unfold(1, size, 1)  # (R, t-size+1, size)
     tail = history[:, history.shape[1] - size + 1 :].unsqueeze(
         1

@@ -1,4 +1,6 @@
-"""The loop of every search: sentences stand side by side, leave when they are done, and waiting ones take their place."""
+"""The loop of every search: sentences stand side by side, leave when they are done, and waiting
+ones take their place.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +16,9 @@ from regard.text.vocabulary import BOS, EOS
 
 
 class Paths(NamedTuple):
-    """Hypotheses (B, C) of the sentences still searched. A score of -inf marks a slot that holds none."""
+    """Hypotheses (B, C) of the sentences still searched. A score of -inf marks a slot that holds
+    none.
+    """
 
     tokens: Tensor  # (B, C, t), <bos> first; before it, where others began earlier, -1
     logprobs: Tensor  # (B, C, t)
@@ -58,7 +62,9 @@ class Search(Protocol):
     length_penalty: float
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
-        """Candidates (B, C) from masked logits (R, V): C = K, each in its slot, if they are apart; else C >= K, best first."""
+        """Candidates (B, C) from masked logits (R, V): C = K, each in its slot, if they are apart;
+        else C >= K, best first.
+        """
         ...
 
     def enough(self, job: Job) -> bool:
@@ -75,10 +81,12 @@ def decode(
     rules: Rules,
     room: int = 0,
 ) -> Iterator[Job]:
-    """Search all jobs, and give each as soon as it is done. room: source tokens that stand side by side, with padding; 0: all.
+    """Search all jobs, and give each as soon as it is done. room: source tokens that stand side by
+    side, with padding; 0: all.
 
-    A sentence stops at its limit, when none of its hypotheses can go on, or when the search has found enough. At the limit,
-    and where nothing at all may follow, the hypotheses that have not ended count as they are.
+    A sentence stops at its limit, when none of its hypotheses can go on, or when the search has
+    found enough. At the limit, and where nothing at all may follow, the hypotheses that have not
+    ended count as they are.
     """
     waiting, device = iter(jobs), rules.device
     coming, live, most = next(waiting, None), list[Job](), 0
@@ -146,7 +154,9 @@ def decode(
 def _settle(
     search: Search, before: Paths, found: Paths, live: Sequence[Job]
 ) -> tuple[list[int], Paths]:
-    """Note what has ended; the rows of the sentences that go on, and the candidates without those that ended."""
+    """Note what has ended; the rows of the sentences that go on, and the candidates without those
+    that ended.
+    """
     last = torch.tensor([job.age == job.limit for job in live], device=found.scores.device)
     ended, real = (found.tokens[..., -1] == EOS) | last[:, None], ~found.scores.isneginf()
     stuck = ~before.scores.isneginf() & ~(real if search.apart else real.any(-1, keepdim=True))
@@ -179,13 +189,16 @@ def together(
     seeds: Sequence[int] | None = None,
     **rules: Any,
 ) -> list[list[Hypothesis]]:
-    """Search the sentences of a state side by side; each has its own limit, the most steps, <eos> counted."""
+    """Search the sentences of a state side by side; each has its own limit, the most steps, <eos>
+    counted.
+    """
     demands, limits = constraints or Constraints(), torch.as_tensor(limit).tolist()
     prefix = demands.prefix or [[]] * batch
     if not batch == len(limits) == len(prefix) or min(limits, default=1) < 1:
         got = f"{len(prefix)} prefixes, limits {limits}"
         raise UserError(
-            f"a batch of {batch} sentences needs a prefix and a limit of at least 1 for each; got {got}"
+            f"a batch of {batch} sentences needs a prefix and a limit of at least 1 for each; got "
+            f"{got}"
         )
     jobs = [
         Job(limit=most, prefix=begins, seed=seed)

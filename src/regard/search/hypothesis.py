@@ -1,6 +1,7 @@
 """What a search takes and what it gives: the state, the step, the job and the hypothesis.
 
-Shapes: B sentences, K hypotheses of each, R = B*K rows (sentence-major), V vocabulary, t tokens so far.
+Shapes: B sentences, K hypotheses of each, R = B*K rows (sentence-major), V vocabulary, t tokens so
+far.
 """
 
 import math
@@ -18,7 +19,9 @@ class Selectable(Protocol):
     """The decoder's state, of which a search only asks that it follows the hypotheses."""
 
     def select(self, sentences: Tensor | None, beams: Tensor) -> Self:
-        """Keep `sentences` (B',) of the B, or all; of each, its hypotheses `beams` (B', K') become the new K'."""
+        """Keep `sentences` (B',) of the B, or all; of each, its hypotheses `beams` (B', K') become
+        the new K'.
+        """
         ...
 
     def join(self, other: Self) -> Self:
@@ -34,9 +37,11 @@ Step = Callable[
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output: `tokens` without <bos> and <eos>; `logprobs` of each token, and of <eos> when `finished`.
+    """One output: `tokens` without <bos> and <eos>; `logprobs` of each token, and of <eos> when
+    `finished`.
 
-    An unfinished hypothesis was stopped by its limit, or because the constraints left it nowhere to go.
+    An unfinished hypothesis was stopped by its limit, or because the constraints left it nowhere to
+    go.
     """
 
     tokens: list[int]
@@ -51,7 +56,9 @@ class Hypothesis:
 
     @classmethod
     def build(cls, produced: list[int], logprobs: list[float], length_penalty: float = 1.0) -> Self:
-        """From what followed <bos>. The score is sum / length**penalty; the length counts <eos>, as CTranslate2's."""
+        """From what followed <bos>. The score is sum / length**penalty; the length counts <eos>, as
+        CTranslate2's.
+        """
         finished, total = produced[-1:] == [EOS], math.fsum(logprobs)
         if not math.isfinite(
             total

@@ -1,4 +1,6 @@
-"""Words that an answer must hold and words that it must not, judged on its text: a beam that makes room for them."""
+"""Words that an answer must hold and words that it must not, judged on its text: a beam that makes
+room for them.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +18,9 @@ from regard.search.hypothesis import Job
 from regard.text.vocabulary import EOS
 
 LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
-"""Of a script that puts spaces between words, unlike Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+"""Of a script that puts spaces between words, unlike Thai, Lao, Burmese, Khmer, Japanese and
+Chinese.
+"""
 
 
 class Phrase(NamedTuple):
@@ -29,7 +33,9 @@ class Phrase(NamedTuple):
 
 @dataclass(frozen=True)
 class Words:
-    """What is demanded. A phrase stands in a text if it does so between the bounds of words: `cat` is not in `category`."""
+    """What is demanded. A phrase stands in a text if it does so between the bounds of words: `cat`
+    is not in `category`.
+    """
 
     must: Sequence[Phrase]
     forbid: Sequence[str]
@@ -55,7 +61,9 @@ class Words:
         return [phrase for phrase in self.must if not self._shapes[phrase.text].search(text)]
 
     def broken(self, text: str, *, ended: bool = True) -> list[str]:
-        """The forbidden phrases that stand in the text. While it goes on, what stands at its end may still grow into another."""
+        """The forbidden phrases that stand in the text. While it goes on, what stands at its end
+        may still grow into another.
+        """
         grows = self.bounded and not self.whole and not ended and re.match(LETTER, text[-1:])
         places = (
             (phrase, found.end())
@@ -75,8 +83,10 @@ class _Candidate(NamedTuple):
 
 @dataclass
 class Lexical(Beam):
-    """Hypotheses that hold more of what must come do not compete with those that hold less (Post and Vilar 2018, in short):
-    the slots are given in turn to the best of each number of tokens met. No step is taken after which the rest cannot fit."""
+    """Hypotheses that hold more of what must come do not compete with those that hold less (Post
+    and Vilar 2018, in short): the slots are given in turn to the best of each number of tokens met.
+    No step is taken after which the rest cannot fit.
+    """
 
     words: Words = field(default_factory=lambda: Words((), (), lambda ids: ""))
     early: bool = False
@@ -103,7 +113,9 @@ class Lexical(Beam):
         return old.extend(ids, likely, scores)
 
     def _best(self, job: Job, tokens: Tensor, scores: Tensor, logprobs: Tensor) -> list[_Candidate]:
-        """2 · K candidates of a sentence, the best of each number of tokens met in turn, the most met first."""
+        """2 · K candidates of a sentence, the best of each number of tokens met in turn, the most
+        met first.
+        """
         groups: dict[int, list[_Candidate]] = {}
         for slot, score in enumerate(scores.tolist()):
             if score > -torch.inf:
@@ -122,7 +134,9 @@ class Lexical(Beam):
     def _follow(
         self, job: Job, past: list[int], slot: int, score: float, logprobs: Tensor
     ) -> Iterator[_Candidate]:
-        """What may come after `past`: the likeliest, and what goes on with something that must come."""
+        """What may come after `past`: the likeliest, and what goes on with something that must
+        come.
+        """
         words, left = self.words, job.limit - job.age - 1
         missing = words.missing(words.read(past))
         starts = {ids[met] for phrase in missing for ids, met in [_progress(phrase, past)]}
@@ -144,7 +158,9 @@ class Lexical(Beam):
     def _fit(
         self, past: list[int], slot: int, id: int, score: float, logprobs: Tensor, left: int
     ) -> _Candidate | None:
-        """The candidate, if nothing forbidden stands in it and what is missing fits into the steps that are left."""
+        """The candidate, if nothing forbidden stands in it and what is missing fits into the steps
+        that are left.
+        """
         words, likely, now = self.words, float(logprobs[id]), [*past, id]
         ended = id == EOS or not left
         text = words.read(past if id == EOS else now)
@@ -168,7 +184,9 @@ class Lexical(Beam):
 
 
 def _progress(phrase: Phrase, past: Sequence[int]) -> tuple[Sequence[int], int]:
-    """The tokens that write a phrase here, and how many of them `past` ends with; one less than all, since it is missing."""
+    """The tokens that write a phrase here, and how many of them `past` ends with; one less than
+    all, since it is missing.
+    """
     if not past or (
         list(past) == list(phrase.first[: len(past)]) and len(past) < len(phrase.first)
     ):

@@ -15,11 +15,12 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Sample(Greedy):
-    """`copies` samples of each sentence, in the order drawn. A sentence's seed decides them, whatever its batch.
+    """`copies` samples of each sentence, in the order drawn. A sentence's seed decides them,
+    whatever its batch.
 
-    The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to the fewest that
-    hold `top_p` of what is left. Log-probabilities and scores are the model's own, before these three, so that they
-    compare with those of the other searches.
+    The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to
+    the fewest that hold `top_p` of what is left. Log-probabilities and scores are the model's own,
+    before these three, so that they compare with those of the other searches.
     """
 
     copies: int = 1
@@ -30,7 +31,10 @@ class Sample(Greedy):
     def __post_init__(self) -> None:
         if self.temperature <= 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or self.copies < 1:
             wish = "temperature > 0, top_k >= 0, 0 < top_p <= 1 and n >= 1"
-            got = f"temperature={self.temperature}, top_k={self.top_k}, top_p={self.top_p}, n={self.copies}"
+            got = (
+                f"temperature={self.temperature}, top_k={self.top_k}, top_p={self.top_p}, "
+                f"n={self.copies}"
+            )
             raise UserError(f"sampling needs {wish}; got {got}")
 
     def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
@@ -74,7 +78,9 @@ def dice(seeds: Tensor, ages: Tensor, copies: int) -> Tensor:
 
 
 def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Logits (R, V) with -inf outside the `top_k` likeliest and the nucleus of `top_p`; ties go to the lower id."""
+    """Logits (R, V) with -inf outside the `top_k` likeliest and the nucleus of `top_p`; ties go to
+    the lower id.
+    """
     if not top_k and top_p == 1:
         return logits
     ordered, ids = logits.sort(stable=True, dim=-1, descending=True)
@@ -88,9 +94,11 @@ def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 def draw(logits: Tensor, dice: Tensor) -> Tensor:
-    """Inverse CDF in the order of ids: the first id of each row (R, V) whose cumulative share exceeds `dice` (R,).
+    """Inverse CDF in the order of ids: the first id of each row (R, V) whose cumulative share
+    exceeds `dice` (R,).
 
-    In fp64: thousands of small fp32 addends would shift the shares, and an id of probability 0 could be hit.
+    In fp64: thousands of small fp32 addends would shift the shares, and an id of probability 0
+    could be hit.
     """
     heap = logits.double().softmax(-1).cumsum(-1)
     ids = torch.searchsorted(heap, dice.unsqueeze(-1) * heap[:, -1:], right=True).squeeze(-1)

@@ -11,7 +11,9 @@ from regard.text.vocabulary import EOS
 
 
 class Traced:
-    """The same search of one sentence; `tried` keeps of every step its candidates, best first: tokens after <bos>, logprobs."""
+    """The same search of one sentence; `tried` keeps of every step its candidates, best first:
+    tokens after <bos>, logprobs.
+    """
 
     def __init__(self, search: Search) -> None:
         self.search, self.copies, self.apart, self.length_penalty = (

@@ -1,4 +1,6 @@
-"""Many texts to one array of ids, fast: what encoding a corpus needs. `Tokenizer.encode` is the reference for each text."""
+"""Many texts to one array of ids, fast: what encoding a corpus needs. `Tokenizer.encode` is the
+reference for each text.
+"""
 
 import re
 from array import array
@@ -22,7 +24,9 @@ _BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 
 def encoder_for(tokenizer: Tokenizer) -> Encoder:
-    """An encoder for one corpus. It remembers words, so that the tokenizer, which threads may share, need not."""
+    """An encoder for one corpus. It remembers words, so that the tokenizer, which threads may
+    share, need not.
+    """
     if isinstance(tokenizer, Subwords):
         return WordByWord(tokenizer)
     if isinstance(tokenizer, Bytes):
@@ -70,11 +74,13 @@ class CharacterTable:
 
 
 class WordByWord:
-    """BPE and Unigram, with the ids of each word remembered: most words of a text have been met before.
+    """BPE and Unigram, with the ids of each word remembered: most words of a text have been met
+    before.
 
-    The tokenizer cuts a text before every space that stands alone between two words (GPT-2's pattern takes the space to
-    the word behind it), and its model never looks across a cut. So the ids of a text are those of its words, each with the
-    space before it. `_numbers` has a word as it is where a space precedes it, and with " " in front where it opens a text.
+    The tokenizer cuts a text before every space that stands alone between two words (GPT-2's
+    pattern takes the space to the word behind it), and its model never looks across a cut. So the
+    ids of a text are those of its words, each with the space before it. `_numbers` has a word as it
+    is where a space precedes it, and with " " in front where it opens a text.
     """
 
     def __init__(self, tokenizer: Subwords) -> None:
@@ -109,7 +115,9 @@ class WordByWord:
         return flat, lengths
 
     def _numbered(self, words: Any, counts: Lengths) -> npt.NDArray[np.int64]:
-        """The number of each word. Arrow finds the different words of these texts, so that Python sees each but once."""
+        """The number of each word. Arrow finds the different words of these texts, so that Python
+        sees each but once.
+        """
         encoded = words.dictionary_encode()
         different = encoded.dictionary.to_pylist()
         places = encoded.indices.to_numpy(
@@ -157,7 +165,9 @@ class _Numbers(dict[str, int]):
 
 
 def _words(texts: Sequence[str]) -> tuple[Any, Lengths]:
-    """The words of all texts in one Arrow array, and how many each text has: at least one, which may be empty."""
+    """The words of all texts in one Arrow array, and how many each text has: at least one, which
+    may be empty.
+    """
     import pyarrow.compute as pc  # slow to import, and who decodes needs none
     from pyarrow.lib import array as arrow_array
     from pyarrow.lib import large_string
@@ -181,7 +191,9 @@ def _words(texts: Sequence[str]) -> tuple[Any, Lengths]:
 
 
 def _single_spaces(text: str) -> bool:
-    """Whether all white space is one space between two words. All other white space is not printable to Python."""
+    """Whether all white space is one space between two words. All other white space is not
+    printable to Python.
+    """
     return (
         text.isprintable()
         and "  " not in text

@@ -17,9 +17,11 @@ def pieces(text: str, ends: re.Pattern[str] = _ENDS) -> list[str]:
 def cut(
     text: str, length: Callable[[str], int], room: int, most: int, packs: bool = True
 ) -> list[tuple[str, str]]:
-    """(part, white space behind it): sentences; if it packs, several together up to `room` tokens, but not across a newline.
+    """(part, white space behind it): sentences; if it packs, several together up to `room` tokens,
+    but not across a newline.
 
-    A sentence with more than `room` stays whole; one with more than `most`, which memory may not hold, is cut between words.
+    A sentence with more than `room` stays whole; one with more than `most`, which memory may not
+    hold, is cut between words.
     """
     parts, total, closed = [""], 0, False
     for sentence in pieces(text):

@@ -108,7 +108,9 @@ class Tokenizer:
 
 
 class Listed(Tokenizer):
-    """Characters or words, looked up in a list. A token that spells "<eos>" is an ordinary token."""
+    """Characters or words, looked up in a list. A token that spells "<eos>" is an ordinary
+    token.
+    """
 
     def __init__(self, kind: str, tokens: list[str]) -> None:
         super().__init__(kind, [token.encode() for token in tokens])
@@ -140,7 +142,9 @@ class Bytes(Tokenizer):
 
 
 class Subwords(Tokenizer):
-    """BPE or Unigram over bytes, by the `tokenizers` library. It holds no special tokens: our id is its id + FIRST."""
+    """BPE or Unigram over bytes, by the `tokenizers` library. It holds no special tokens: our id is
+    its id + FIRST.
+    """
 
     def __init__(self, kind: str, model: hf.Tokenizer) -> None:
         self._model = model
@@ -167,7 +171,9 @@ class Subwords(Tokenizer):
         return [[FIRST + id for id in one.ids] for one in encoded]
 
     def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
-        """BPE-dropout (Provilkov et al., 2020), the same for the same arguments: each word gets one of 16 cuts of its own."""
+        """BPE-dropout (Provilkov et al., 2020), the same for the same arguments: each word gets one
+        of 16 cuts of its own.
+        """
         if self.kind != "bpe":
             return super().vary(ids, dropout, seed)
         ids = [*map(int, ids)]
@@ -182,7 +188,9 @@ class Subwords(Tokenizer):
         return varied
 
     def _cut(self, word: tuple[int, ...], dropout: float, number: int) -> list[int]:
-        """BPE over a word, each merge that could be the next left out by lot; a special in front stays."""
+        """BPE over a word, each merge that could be the next left out by lot; a special in front
+        stays.
+        """
         lot, merges, cut = (
             random.Random(f"{word} {dropout} {number}").random,
             self._merges,
@@ -218,7 +226,9 @@ class Subwords(Tokenizer):
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The letter that stands for each byte (GPT-2's): printable Latin-1 is itself, the rest counts up from U+0100."""
+    """The letter that stands for each byte (GPT-2's): printable Latin-1 is itself, the rest counts
+    up from U+0100.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = sorted({*range(256)} - {*printable})
     return {chr(value): value for value in printable} | {
@@ -227,7 +237,9 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
-    """Learn a tokenizer of at most `size` ids from a stream of texts. The same texts give the same tokenizer."""
+    """Learn a tokenizer of at most `size` ids from a stream of texts. The same texts give the same
+    tokenizer.
+    """
     if kind == "bytes":
         return Bytes()
     if kind not in KINDS:
@@ -245,7 +257,8 @@ def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
         )
     if size < FIRST + 256:
         raise UserError(
-            f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} reserved), not {size}"
+            f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} "
+            f"reserved), not {size}"
         )
     trainer = hf.trainers.BpeTrainer if kind == "bpe" else hf.trainers.UnigramTrainer
     model = hf.Tokenizer(hf.models.BPE() if kind == "bpe" else hf.models.Unigram())
@@ -262,8 +275,9 @@ def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
 def _settled(model: hf.Tokenizer) -> hf.Tokenizer:
     """The same Unigram model, equal in every run.
 
-    The library sums in the order of a randomly seeded hash table and gives the bytes that it did not need scores
-    0.0001 apart in that order: so scores are rounded, those bytes share the lowest score, and ties are sorted.
+    The library sums in the order of a randomly seeded hash table and gives the bytes that it did
+    not need scores 0.0001 apart in that order: so scores are rounded, those bytes share the lowest
+    score, and ties are sorted.
     """
     content = json.loads(model.to_str())
     scores = dict(content["model"]["vocab"])
@@ -304,7 +318,8 @@ def load(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] > FORMAT:
             raise UserError(
-                f"{path}: written by a newer Regard (format {content['format']}); update Regard to read it"
+                f"{path}: written by a newer Regard (format {content['format']}); update Regard "
+                f"to read it"
             )
         source = from_json(content["source"])
         return source, source if content["target"] == "source" else from_json(content["target"])

@@ -4,7 +4,8 @@ import re
 import unicodedata
 
 PAD, BOS, EOS, UNK = range(4)
-FIRST = 16  # ordinary tokens start here, so that old models keep their ids when a reserved one comes into use
+# ordinary tokens start here, so that old models keep their ids when a reserved one comes into use
+FIRST = 16
 SPECIALS = (
     *("<pad>", "<bos>", "<eos>", "<unk>", "<mask>"),
     *(f"<sentinel{i}>" for i in range(1, 8)),
@@ -17,7 +18,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def normalise(text: str) -> str:
-    """The text as every tokenizer sees it: NFC, and lone surrogates (not text, but Python lets them be) as U+FFFD."""
+    """The text as every tokenizer sees it: NFC, and lone surrogates (not text, but Python lets them
+    be) as U+FFFD.
+    """
     if text.isascii():
         return text
     try:

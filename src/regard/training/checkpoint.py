@@ -1,4 +1,6 @@
-"""Everything training needs to go on, as safetensors and JSON in one directory that is whole or absent."""
+"""Everything training needs to go on, as safetensors and JSON in one directory that is whole or
+absent.
+"""
 
 import json
 import shutil
@@ -50,13 +52,17 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
 
 
 def _point(run: Run, trainer: Trainer, name: str) -> None:
-    """`best` is a text file with a checkpoint's name: the best; if that was lost with a damaged checkpoint, this one."""
+    """`best` is a text file with a checkpoint's name: the best; if that was lost with a damaged
+    checkpoint, this one.
+    """
     best = trainer.progress.best_name
     storage.write_text(run.path / "best", (best if best in run.checkpoints() else name) + "\n")
 
 
 def _regular(run: Run, trainer: Trainer) -> list[str]:
-    """Checkpoints that an uninterrupted run would have too; those of an interruption do not count for averaging."""
+    """Checkpoints that an uninterrupted run would have too; those of an interruption do not count
+    for averaging.
+    """
     steps = {name: int(name.removeprefix("step-")) for name in run.checkpoints()}
     return [
         name
@@ -66,7 +72,9 @@ def _regular(run: Run, trainer: Trainer) -> list[str]:
 
 
 def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> bool:
-    """Go on from the newest checkpoint that is whole. False: there is none, start from the beginning."""
+    """Go on from the newest checkpoint that is whole. False: there is none, start from the
+    beginning.
+    """
     names, damaged = run.checkpoints(), []
     for name in reversed(names):
         try:

@@ -1,4 +1,6 @@
-"""What training will take, tried before it starts: memory, speed and time, without changing anything that is learned."""
+"""What training will take, tried before it starts: memory, speed and time, without changing
+anything that is learned.
+"""
 
 import math
 import sys
@@ -19,7 +21,9 @@ FEWEST = 20  # steps; below, a forecast is not worth its time
 
 
 def forecast(trainer: Trainer, say: Callable[[str], None]) -> None:
-    """Try the longest batch and the next few, and say what is to come. What does not fit into memory is split from now on."""
+    """Try the longest batch and the next few, and say what is to come. What does not fit into
+    memory is split from now on.
+    """
     left, timed = trainer.steps - trainer.progress.step, False
     if left < FEWEST or trainer.progress.finished:
         return
@@ -78,7 +82,8 @@ def _longest(trainer: Trainer, batches: Batches) -> Batch:
 
 
 def _memory(trainer: Trainer, longest: Batch) -> int:
-    """Bytes that the longest batch and the optimiser need at most; sets trainer.most if there are not so many.
+    """Bytes that the longest batch and the optimiser need at most; sets trainer.most if there are
+    not so many.
 
     0: this system does not tell.
     """
@@ -105,7 +110,9 @@ def _memory(trainer: Trainer, longest: Batch) -> int:
 
 
 def _peak(trainer: Trainer, batch: Batch) -> int:
-    """Most bytes in use while the gradient of a batch is computed: torch's own on a GPU, the whole process's on a CPU."""
+    """Most bytes in use while the gradient of a batch is computed: torch's own on a GPU, the whole
+    process's on a CPU.
+    """
     reset = Path("/proc/self/clear_refs")
     if trainer.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainer.device)
@@ -143,7 +150,9 @@ def _proc(path: str, name: str, otherwise: int) -> int:
 
 
 def _pace(trainer: Trainer, batches: Batches, steps: int) -> list[str]:
-    """Tokens a second, source and target, over the next three batches or two seconds; steps and time until the end."""
+    """Tokens a second, source and target, over the next three batches or two seconds; steps and
+    time until the end.
+    """
     p, c, corpus = trainer.progress, trainer.c, batches.corpus
     first, tokens = p.step * c.accumulate, 0
     trainer.batches(first)  # the order of an epoch is made once
@@ -162,7 +171,10 @@ def _pace(trainer: Trainer, batches: Batches, steps: int) -> list[str]:
     given = 60 * c.minutes - p.seconds if c.minutes else math.inf
     done = f"{steps:,} steps, about {_span(needed)}"
     if needed > given:
-        done = f"about {float(f'{steps * given / needed:.2g}'):,.0f} of {steps:,} steps in the {_span(given)} given"
+        done = (
+            f"about {float(f'{steps * given / needed:.2g}'):,.0f} of {steps:,} steps in the "
+            f"{_span(given)} given"
+        )
     form = "%H:%M" if min(needed, given) < 12 * 3600 else "%A %H:%M"
     clock = time.strftime(form, time.localtime(time.time() + min(needed, given)))
     return [f"{float(f'{speed:.2g}'):,.0f} tokens/s", f"{done} (done around {clock})"]

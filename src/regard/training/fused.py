@@ -100,7 +100,9 @@ def _copies(private: Private) -> bool:
 
 @torch.no_grad()
 def _is_adamw(private: Private) -> bool:
-    """The first step is as long as the rate, whatever the gradient: here it is halved beforehand."""
+    """The first step is as long as the rate, whatever the gradient: here it is halved
+    beforehand.
+    """
     x = torch.tensor([1.0, -1.0])
     gradient = torch.tensor([4.0, -2.0])
     state = [torch.zeros(2), torch.zeros(2)]

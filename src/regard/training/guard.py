@@ -8,15 +8,18 @@ from torch import Tensor
 
 from regard.nn.devices import float_for_sums
 
-WINDOW = 128  # steps that are remembered; half as many must have been seen before one can be called far out
-# Spikes left out in about the last thousand steps, beyond which they are no longer spikes but how this training is: clipping
+# steps that are remembered; half as many must have been seen before one can be called far out
+WINDOW = 128
+# Spikes left out in about the last thousand steps, beyond which they are no longer spikes but how
+# this training is: clipping
 # deals with them. What is not finite is always left out.
 SPIKES = 10
 
 
 class Guard:
-    """A step is not taken if its loss or gradient norm is not finite, or is a spike: its logarithm lies `sigmas` above those
-    of the last steps (0: there are no spikes)."""
+    """A step is not taken if its loss or gradient norm is not finite, or is a spike: its logarithm
+    lies `sigmas` above those of the last steps (0: there are no spikes).
+    """
 
     def __init__(self, sigmas: float, device: torch.device) -> None:
         self.sigmas = sigmas
@@ -36,7 +39,8 @@ class Guard:
         if self.sigmas:
             filled = self.count.clamp(max=WINDOW)
             mean = self.seen.sum(0) / filled.clamp(min=1)
-            # Rows not yet written are zeros: they add mean² each to the sum of squares, and are taken out again.
+            # Rows not yet written are zeros: they add mean² each to the sum of squares, and are
+            # taken out again.
             spread = ((self.seen - mean).square().sum(0) - (WINDOW - filled) * mean.square()).clamp(
                 min=0
             )

@@ -55,7 +55,9 @@ def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's fused AdamW, which hands the same lists to the same kernel without collecting them anew; one step count for all."""
+    """torch's fused AdamW, which hands the same lists to the same kernel without collecting them
+    anew; one step count for all.
+    """
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         params = [p for group in self.param_groups for p in group["params"]]
@@ -90,10 +92,12 @@ class AdamW(torch.optim.AdamW):
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum made orthogonal (Jordan et al. 2024) for the matrices inside encoder and decoder; AdamW for all else.
+    """Momentum made orthogonal (Jordan et al. 2024) for the matrices inside encoder and decoder;
+    AdamW for all else.
 
-    Updates are scaled to AdamW's usual size, so that one learning rate serves both (Liu et al. 2025). `grad_scale` and
-    `found_inf` mean what they mean to torch's fused optimisers. (torch.optim.Muon computes in bfloat16 whatever the machine.)
+    Updates are scaled to AdamW's usual size, so that one learning rate serves both (Liu et al.
+    2025). `grad_scale` and `found_inf` mean what they mean to torch's fused optimisers.
+    (torch.optim.Muon computes in bfloat16 whatever the machine.)
     """
 
     def __init__(
@@ -156,7 +160,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
-    """The nearest matrix (…, R, C) whose singular values are about one, by Newton and Schulz's iteration."""
+    """The nearest matrix (…, R, C) whose singular values are about one, by Newton and Schulz's
+    iteration.
+    """
     kind = torch.bfloat16 if x.is_cuda else x.dtype
     tall = x.shape[-2] > x.shape[-1]
     y = x.transpose(-2, -1) if tall else x

@@ -1,4 +1,6 @@
-"""One process or many: who we are, what the others say, and a model whose gradient is everyone's."""
+"""One process or many: who we are, what the others say, and a model whose gradient is
+everyone's.
+"""
 
 import os
 import time
@@ -28,7 +30,9 @@ LOST = (
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train one model together; `torchrun` says how many. Alone, every method does nothing."""
+    """The processes that train one model together; `torchrun` says how many. Alone, every method
+    does nothing.
+    """
 
     rank: int = 0
     size: int = 1
@@ -90,12 +94,15 @@ class World:
         return bytes(content.tolist()).decode()
 
     def share(self, batches: Batches) -> Feed:
-        """batch(step), of which each process takes every size-th sentence; counts of tokens are those of the whole batch."""
+        """batch(step), of which each process takes every size-th sentence; counts of tokens are
+        those of the whole batch.
+        """
 
         def mine(step: int) -> Batch:
             indices, corpus = batches.indices(step), batches.corpus
             own = indices[self.rank :: self.size]
-            # Fewer sentences than processes: this one looks at a token that counts for nothing, and takes part in the sum.
+            # Fewer sentences than processes: this one looks at a token that counts for nothing, and
+            # takes part in the sum.
             batch = batches.load(own, step) if len(own) else collate([([EOS], [BOS, PAD])])
             tokens, source_tokens = (
                 int(corpus.target_lengths[indices].sum()),
@@ -132,7 +139,9 @@ class _Whole(nn.Module):
 
 @contextmanager
 def gathered(loss: Loss) -> Iterator[None]:
-    """While somebody looks, weights that are spread over processes are whole on each; then spread again."""
+    """While somebody looks, weights that are spread over processes are whole on each; then spread
+    again.
+    """
     unshard, reshard = (getattr(loss, name, lambda: None) for name in ("unshard", "reshard"))
     unshard()
     try:

@@ -1,4 +1,6 @@
-"""How a step is computed: plain, or one of its fast twins on a GPU (packed, compiled, captured). All give the same numbers."""
+"""How a step is computed: plain, or one of its fast twins on a GPU (packed, compiled, captured).
+All give the same numbers.
+"""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,8 +25,9 @@ LONG = 5e16  # floating-point operations beyond which two minutes of compiling c
 
 
 def choose_path(c: Config, device: torch.device, parameters: int, tokens: float = 0.0) -> Path:
-    """What `train.path=auto` means: plain on a CPU; on a GPU captured graphs for small models; for large ones packed rows,
-    compiled if training on so many tokens takes long enough to pay for it."""
+    """What `train.path=auto` means: plain on a CPU; on a GPU captured graphs for small models; for
+    large ones packed rows, compiled if training on so many tokens takes long enough to pay for it.
+    """
     if (
         c.train.path != "auto"
         or device.type != "cuda"
@@ -43,7 +46,9 @@ def choose_path(c: Config, device: torch.device, parameters: int, tokens: float 
 
 
 def compile_blocks(model: Seq2Seq) -> None:
-    """One compiled block serves all layers and all lengths; and what stands before the first and after the last."""
+    """One compiled block serves all layers and all lengths; and what stands before the first and
+    after the last.
+    """
     for side in (model.encoder, model.decoder):
         if not isinstance(side, TransformerEncoder | TransformerDecoder):
             raise UserError("train.path=compiled needs a Transformer: use train.path=plain")
@@ -54,7 +59,9 @@ def compile_blocks(model: Seq2Seq) -> None:
 
 
 def prepare(batch: Batch, path: str, device: torch.device) -> Batch:
-    """A batch on its device, with all that the path needs worked out beforehand, so that the step need not ask."""
+    """A batch on its device, with all that the path needs worked out beforehand, so that the step
+    need not ask.
+    """
     if device.type != "cuda":
         return batch.to(device)
     if path in ("captured", "compiled"):
@@ -88,7 +95,9 @@ class Ahead:
 
 
 def rounded(batch: Batch, *, packed: bool) -> Batch:
-    """Padded to one of few shapes; rows that were added hold a single token that counts for nothing."""
+    """Padded to one of few shapes; rows that were added hold a single token that counts for
+    nothing.
+    """
     size, length = _up(batch.size, 4), _up(max(batch.source.shape[1], batch.target.shape[1] - 1), 4)
     more, whole = size - batch.size, Layout(size, length, None, full=False)
     source = F.pad(batch.source, (0, length - batch.source.shape[1], 0, more))
@@ -120,13 +129,17 @@ def _filled(layout: Layout) -> Layout:
 
 
 def _up(n: int, parts: int) -> int:
-    """The next of a row that has so many steps to each doubling: for four 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 …"""
+    """The next of a row that has so many steps to each doubling: for four 4, 5, 6, 7, 8, 10, 12,
+    14, 16, 20 …
+    """
     step = max(1, (1 << max(0, (n - 1).bit_length() - 1)) // parts)
     return -(-n // step) * step
 
 
 class Captured:
-    """step(parts, tokens) as one CUDA graph for each shape of batch: the GPU runs it without a word from Python."""
+    """step(parts, tokens) as one CUDA graph for each shape of batch: the GPU runs it without a word
+    from Python.
+    """
 
     def __init__(self, step: Callable[[Sequence[Batch], Tensor], None]) -> None:
         self.step = step

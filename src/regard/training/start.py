@@ -24,7 +24,8 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
         corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != c.data.digest:
         raise UserError(
-            f"{corpus.path}: not the data this run was made with (its digest differs from config.toml)"
+            f"{corpus.path}: not the data this run was made with (its digest differs from "
+            f"config.toml)"
         )
 
     size = (
@@ -49,7 +50,8 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
 
 
 def initial_model(run: Run, parts: Parts) -> Seq2Seq:
-    """The model at step 0: drawn from the run's seed, or with the weights that fine-tuning starts from.
+    """The model at step 0: drawn from the run's seed, or with the weights that fine-tuning starts
+    from.
 
     Where there are checkpoints, training goes on from one of them, and those weights are not read.
     """
@@ -66,7 +68,8 @@ def _varied(run: Run, world: World) -> Vary | None:
     p = run.config.text.dropout
     if p and world.size > 1:
         raise UserError(
-            "text.dropout is for one process: several would not agree on how many tokens a batch has"
+            "text.dropout is for one process: several would not agree on how many tokens a batch "
+            "has"
         )
 
     def vary(source: Indices, target: Indices, seed: int) -> tuple[Indices, Indices]:

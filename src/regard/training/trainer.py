@@ -1,4 +1,6 @@
-"""The loop. Flat, visible, and a pure function of (config, data, step): stopping anywhere and going on changes nothing."""
+"""The loop. Flat, visible, and a pure function of (config, data, step): stopping anywhere and going
+on changes nothing.
+"""
 
 import json
 import math
@@ -35,12 +37,16 @@ COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "ski
 
 
 class Trouble(Exception):
-    """Too many steps in a row had to be left out: go back to a healthy checkpoint, with a lower rate."""
+    """Too many steps in a row had to be left out: go back to a healthy checkpoint, with a lower
+    rate.
+    """
 
 
 @dataclass
 class Progress:
-    """Where training stands; written into every checkpoint, so a resumed run goes on as if nothing had happened."""
+    """Where training stands; written into every checkpoint, so a resumed run goes on as if nothing
+    had happened.
+    """
 
     step: int = 0
     seconds: float = 0.0
@@ -49,7 +55,8 @@ class Progress:
     waited: int = 0  # looks at the dev data since the best
     finished: bool = False
     factor: float = 1.0  # of the learning rate; each time training had to go back it is halved
-    # (step, how many): steps of the last thousand that were not finite, counted at each line of the log
+    # (step, how many): steps of the last thousand that were not finite, counted at each line of the
+    # log
     skipped: list[tuple[int, int]] = field(default_factory=list)
     source_tokens: int = 0  # since the last line of the log
 
@@ -100,7 +107,9 @@ class Trainer:
     # one step
 
     def update(self, parts: Sequence[Batch]) -> None:
-        """One step over several batches: losses are summed over all their tokens and divided once. Nobody waits for a GPU."""
+        """One step over several batches: losses are summed over all their tokens and divided once.
+        Nobody waits for a GPU.
+        """
         p, c = self.progress, self.c
         words = np.random.SeedSequence([c.seed, p.step, self.world.rank]).generate_state(
             1, np.uint64
@@ -137,7 +146,9 @@ class Trainer:
         self.totals[-2:] += torch.stack((bad, broken))
 
     def _gradient(self, parts: list[Batch], tokens: int | Tensor) -> Tensor:
-        """Gradient of summed loss / tokens; gives (loss, nll, correct, examples). Out of memory: again in halves, same sum."""
+        """Gradient of summed loss / tokens; gives (loss, nll, correct, examples). Out of memory:
+        again in halves, same sum.
+        """
         parts = [piece for part in parts for piece in self._fitting(part)]
         while True:
             self.optimizer.zero_grad(set_to_none=True)
@@ -179,7 +190,8 @@ class Trainer:
         self.short = sorted({s for s in self.short if s > step - 100} | {step})
         if len(self.short) > 3 or all(part.size == 1 for part in parts) or self.world.size > 1:
             raise Failed(
-                f"out of memory at step {step + 1}: lower data.batch_tokens or data.max_length, or use a smaller model"
+                f"out of memory at step {step + 1}: lower data.batch_tokens or data.max_length, "
+                f"or use a smaller model"
             )
         self.optimizer.zero_grad(set_to_none=True)
         if self.device.type == "cuda":
@@ -218,7 +230,9 @@ class Trainer:
         tick: Tick,
         stop: Callable[[], bool],
     ) -> None:
-        """Train to the end, or until stop() says so. save() keeps everything; tick() is called after each step."""
+        """Train to the end, or until stop() says so. save() keeps everything; tick() is called
+        after each step.
+        """
         c, p = self.c, self.progress
         self.model.train()
         last = time.monotonic()
@@ -295,7 +309,9 @@ class Trainer:
         return True
 
     def averaged(self, look: Callable[[], Any]) -> Any:
-        """look(), with the moving average of the weights in place of the weights, where one is kept."""
+        """look(), with the moving average of the weights in place of the weights, where one is
+        kept.
+        """
         own = (
             {name: p.detach().clone() for name, p in self.model.named_parameters()}
             if self.ema
@@ -325,7 +341,8 @@ class Trainer:
 
     @torch.no_grad()
     def restart(self, weights: Mapping[str, Tensor]) -> None:
-        """Back to step 0 with these weights, as if nothing had been learned; only the rate's factor stays.
+        """Back to step 0 with these weights, as if nothing had been learned; only the rate's factor
+        stays.
 
         Everything is changed in its place: a captured graph knows no other.
         """

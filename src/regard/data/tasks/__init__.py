@@ -1,4 +1,6 @@
-"""Data made to order: every task is a seeded generator of pairs, endless and the same on every machine."""
+"""Data made to order: every task is a seeded generator of pairs, endless and the same on every
+machine.
+"""
 
 import random
 import tomllib
@@ -18,7 +20,9 @@ _SEEDS = {"train": 0, "dev": 1, "test": 2, "long": 3}  # a split's own, added to
 
 @dataclass(frozen=True)
 class Task:
-    """A generator and its defaults; call `pairs`, which reads options as they come from a command line."""
+    """A generator and its defaults; call `pairs`, which reads options as they come from a command
+    line.
+    """
 
     name: str
     generate: Callable[..., Pairs]  # of a random.Random, the split and the options
@@ -30,7 +34,8 @@ class Task:
     test: int = 1_000
     seed: int = 123_456
     splits: Sequence[str] = ("train", "dev", "test")
-    apart: str = "source"  # the side that no two splits share; neither: the generator sees to it; drawn: see Drawn
+    # the side that no two splits share; neither: the generator sees to it; drawn: see Drawn
+    apart: str = "source"
     space: Callable[..., int] | None = (
         None  # how many different sources these options allow; for `drawn`
     )
@@ -43,7 +48,9 @@ class Task:
         split: str = "train",
         options: Options | None = None,
     ) -> Pairs:
-        """The first `count` pairs of a split, None: without end; fewer asked for is a prefix of more."""
+        """The first `count` pairs of a split, None: without end; fewer asked for is a prefix of
+        more.
+        """
         if split not in self.splits:
             raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
         rng = random.Random((self.seed if seed is None else seed) + _SEEDS[split])
@@ -53,7 +60,9 @@ class Task:
         return islice(drawing, count)
 
     def chosen(self, options: Options | None) -> dict[str, int | bool]:
-        """All options of the generator: those given, as they come from a command line, over the defaults."""
+        """All options of the generator: those given, as they come from a command line, over the
+        defaults.
+        """
         values = dict(self.options)
         for name, value in (options or {}).items():
             if name not in self.options:
@@ -66,7 +75,9 @@ class Task:
 
 
 def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
-    """The pairs whose side belongs to this split alone: 8 of 10 hashes to train, 1 each to dev and test."""
+    """The pairs whose side belongs to this split alone: 8 of 10 hashes to train, 1 each to dev and
+    test.
+    """
     home, misses = (
         {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}.get(split, range(10)),
         0,
@@ -77,7 +88,8 @@ def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
             yield pair
         elif (misses := misses + 1) > 10_000:
             raise UserError(
-                f"too few different examples for a {split} split; ask for longer ones or more symbols"
+                f"too few different examples for a {split} split; ask for longer ones or more "
+                f"symbols"
             )
 
 

@@ -1,8 +1,10 @@
-"""A small English-French grammar, written for this project: seeded, grammatical sentence pairs without a download.
+"""A small English-French grammar, written for this project: seeded, grammatical sentence pairs
+without a download.
 
-English to French is a function: "you" is always "tu", "they" always "ils", the simple past the passé composé (the
-imperfect for the few verbs of state), "will" the simple future. The words, all forms spelt out, are in phrases.toml.
-A sentence is stated, negated or asked; its predicate is an action, a wish, a quality, a possession or a place.
+English to French is a function: "you" is always "tu", "they" always "ils", the simple past the
+passé composé (the imperfect for the few verbs of state), "will" the simple future. The words, all
+forms spelt out, are in phrases.toml. A sentence is stated, negated or asked; its predicate is an
+action, a wish, a quality, a possession or a place.
 """
 
 import random
@@ -57,7 +59,9 @@ class Np(NamedTuple):
 
 
 class Predicate(NamedTuple):
-    """A verb and what follows it, the noun and the word that name it in the key, and a pronoun that French puts first."""
+    """A verb and what follows it, the noun and the word that name it in the key, and a pronoun that
+    French puts first.
+    """
 
     verb: Verb
     english: str
@@ -146,7 +150,9 @@ def spelt(text: str, language: str) -> str:
 def noun_phrase(
     rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negated: bool = False
 ) -> Np:
-    """A noun of one of the groups, a determiner of one of the kinds and, at times, one or two adjectives."""
+    """A noun of one of the groups, a determiner of one of the kinds and, at times, one or two
+    adjectives.
+    """
     group = rng.choice(groups)
     thing, things, chose, choses, gender = rng.choice(NOUNS[group])
     mass = group in MASSES
@@ -213,7 +219,10 @@ def say_french(s: Np, p: Predicate, tense: str, adverb: str, ask: bool) -> str:
             helper.present[s.person],
             verb.participle + agreeing.agree(("", "e", "s", "es")),
         )
-    return f"{'est-ce que' if ask else ''} {s.french} {ne} {p.before.french} {finite} {after} {participle} {p.french}"
+    return (
+        f"{'est-ce que' if ask else ''} {s.french} {ne} {p.before.french} {finite} {after} "
+        f"{participle} {p.french}"
+    )
 
 
 def action(rng: Rng, negated: bool) -> tuple[Np, Predicate]:

@@ -1,4 +1,6 @@
-"""The small tasks: sums, letters to copy, reverse or sort, dates and nested lists. Each is an endless generator of pairs."""
+"""The small tasks: sums, letters to copy, reverse or sort, dates and nested lists. Each is an
+endless generator of pairs.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -34,7 +36,9 @@ _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
 
 
 def arithmetic(rng: Random, *, split: str, complexity: int, signed: bool) -> Pairs:
-    """Sums of numbers up to 10**complexity; signed: the first may be negative, and differences come too."""
+    """Sums of numbers up to 10**complexity; signed: the first may be negative, and differences come
+    too.
+    """
     top = 10**complexity
     while True:
         a = rng.randint(-top if signed else 0, top)
@@ -59,7 +63,9 @@ def letters(
     symbols: int,
     spaced: bool,
 ) -> Pairs:
-    """Up to `length` of the first `symbols` letters; the split "long" has from length + 1 to twice as many."""
+    """Up to `length` of the first `symbols` letters; the split "long" has from length + 1 to twice
+    as many.
+    """
     if not 1 <= symbols <= 26 or length < 1:
         raise UserError(
             f"symbols={symbols} length={length}: symbols goes from 1 to 26 and length begins at 1"
@@ -96,7 +102,9 @@ def dates(rng: Random, *, split: str, first: int, last: int) -> Pairs:
 
 
 def listops(rng: Random, *, split: str, depth: int, length: int) -> Pairs:
-    """Lists nested up to `depth` (Nangia and Bowman, 2018), of up to `length` tokens; "long": length + 1 to twice as many."""
+    """Lists nested up to `depth` (Nangia and Bowman, 2018), of up to `length` tokens; "long":
+    length + 1 to twice as many.
+    """
     if depth < 1 or length < 4:
         raise UserError(f"depth={depth} length={length}: depth begins at 1 and length at 4")
     shortest, longest = (length + 1, 2 * length) if split == "long" else (4, length)

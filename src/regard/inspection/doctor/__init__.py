@@ -18,8 +18,8 @@ __all__ = ["PROOFS", "Row", "doctor", "examine", "files", "model", "proof"]
 def doctor(path: str | Path, parts: Parts = None, device: str = "auto") -> list[Row]:
     """Every proof, in order. parts: your own classes, where the config says custom:Name.
 
-    device: where the model is examined; auto takes a GPU if there is one. Proofs that two computations agree bit for bit stay on
-    the CPU.
+    device: where the model is examined; auto takes a GPU if there is one. Proofs that two
+    computations agree bit for bit stay on the CPU.
     """
     path = Path(path)
     if not (path / storage.MANIFEST).exists():

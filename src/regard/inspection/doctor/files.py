@@ -36,7 +36,9 @@ CLOCK = ("seconds", "tokens_per_second", "examples_per_second")
 
 @dataclass(frozen=True)
 class Row:
-    """What was looked at, whether it holds (None: not looked at), what was found, and what to do about it, if anything."""
+    """What was looked at, whether it holds (None: not looked at), what was found, and what to do
+    about it, if anything.
+    """
 
     name: str
     passed: bool | None
@@ -61,7 +63,9 @@ class Case:
     batch: Any = None
     """Pairs to try the model on."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Where the model is examined. What must repeat bit for bit is computed on the CPU, wherever this is."""
+    """Where the model is examined. What must repeat bit for bit is computed on the CPU, wherever
+    this is.
+    """
 
 
 class Remark(UserError):
@@ -78,7 +82,9 @@ PROOFS: dict[str, Proof] = {}
 
 
 def proof(name: str, advice: str, *needs: str) -> Callable[[Find], Find]:
-    """Makes a function one of the proofs; `needs` are names of functions above it: it is tried only if all of them held."""
+    """Makes a function one of the proofs; `needs` are names of functions above it: it is tried only
+    if all of them held.
+    """
 
     def keep(find: Find) -> Find:
         PROOFS[find.__name__] = name, find, advice, needs
@@ -166,7 +172,8 @@ def data(case: Case) -> str:
     digest, corpus = case.run.config.data.digest, Corpus.open(case.path / "data" / "train")
     if digest_of(corpus.path, corpus.about["dtype"]) != digest:
         raise UserError(
-            f"{corpus.path}: its sha256 is not data.digest of config.toml; a file was changed or damaged"
+            f"{corpus.path}: its sha256 is not data.digest of config.toml; a file was changed or "
+            f"damaged"
         )
     return f"{len(corpus):,} pairs, sha256 {digest[:8]}…"
 
@@ -185,7 +192,10 @@ def vocabulary(case: Case) -> str:
         1 - (ids >= FIRST).sum() / max(1, side.size - FIRST)
         for ids, side in zip(seen, (run.source, run.target))
     ]
-    found = f"{100 * idle[0]:.1f} % of the source's ids and {100 * idle[1]:.1f} % of the target's are not in {len(rows):,} pairs"
+    found = (
+        f"{100 * idle[0]:.1f} % of the source's ids and {100 * idle[1]:.1f} % of the target's are "
+        f"not in {len(rows):,} pairs"
+    )
     if max(idle) > 0.2:
         raise Remark(found)
     return found
@@ -220,7 +230,9 @@ def finite(case: Case) -> str:
 
 
 def where(name: str, kind: str, bad: Tensor, heads: int) -> str:
-    """How much of a tensor is bad, and of which heads: its rows belong to them, if it is of this kind."""
+    """How much of a tensor is bad, and of which heads: its rows belong to them, if it is of this
+    kind.
+    """
     found = f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite"
     if not (cuts := {"qkv": 3, "keyvalue": 2, "query": 1, "score": 1}.get(kind)):
         return found
@@ -229,7 +241,9 @@ def where(name: str, kind: str, bad: Tensor, heads: int) -> str:
 
 
 def plain(name: str) -> str:
-    """encoder.blocks.1.attention → encoder layer 2: layers and heads count from 1, as in the pictures."""
+    """encoder.blocks.1.attention → encoder layer 2: layers and heads count from 1, as in the
+    pictures.
+    """
     parts = name.split(".")
     return (
         parts[0]
@@ -298,9 +312,13 @@ def resumes(case: Case) -> str:
     resumed = {**second, "log": first["log"] + second["log"]}
     if wrong := [name for name in straight if straight[name] != resumed[name]]:
         raise UserError(
-            f"from step {at:,}: {', '.join(wrong)} after {2 * half} steps are others than with a stop after {half}"
+            f"from step {at:,}: {', '.join(wrong)} after {2 * half} steps are others than with a "
+            f"stop after {half}"
         )
-    return f"from step {at:,}: {half} steps, a stop, {half} more = {2 * half} steps: {', '.join(straight)}, bit for bit"
+    return (
+        f"from step {at:,}: {half} steps, a stop, {half} more = {2 * half} steps: "
+        f"{', '.join(straight)}, bit for bit"
+    )
 
 
 def _copy(path: Path, there: Path) -> Run:

@@ -1,4 +1,6 @@
-"""Proofs on a model: what may not matter to it is changed, and nothing may move. Numbers are relative to the largest logit."""
+"""Proofs on a model: what may not matter to it is changed, and nothing may move. Numbers are
+relative to the largest logit.
+"""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -37,7 +39,9 @@ LARGE, WORK = (
 MUTE, UNIFORM = (
     1e-3,
     0.99,
-)  # a head that says less than this of the loudest, or looks around with more of the possible entropy
+    # a head that says less than this of the loudest, or looks around with more of the possible
+    # entropy
+)
 TRY = "try without parts and patches of your own; if it stays, tell us"
 
 
@@ -83,7 +87,8 @@ def _strays(case: Case, *kinds: str) -> str:
         most = (look.weights.masked_fill(look.allowed, 0).sum(-1) * look.real).amax((0, 2))
         if look.kind in kinds and most.max() > 0:
             lines.append(
-                f"\n{plain(look.name)} looks there: head {most.argmax() + 1} with up to {100 * most.max():.0f} %"
+                f"\n{plain(look.name)} looks there: head {most.argmax() + 1} with up to "
+                f"{100 * most.max():.0f} %"
             )
     return "".join(lines[:3]) + (f"\nand {len(lines) - 3} more" if len(lines) > 3 else "")
 
@@ -134,20 +139,28 @@ def numbers(case: Case) -> str:
         for name, x in off.items()
         if not x <= ROUNDED
     ]
-    sums = f"{len(rows)} sentences, {sum(x.weights.shape[1] for x in looks)} heads; sums off by {max([0.0, *off.values()]):.1g}"
+    sums = (
+        f"{len(rows)} sentences, {sum(x.weights.shape[1] for x in looks)} heads; sums off by "
+        f"{max([0.0, *off.values()]):.1g}"
+    )
     return held(not bad, bad[0] if bad else sums)
 
 
 def _others(
     case: Case, side: str, tokens: Tensor, look: Callable[[Tensor], Tensor], ahead: int, *kinds: str
 ) -> str:
-    """Put other tokens from some place on: what look gives for places so far ahead of it may not move."""
+    """Put other tokens from some place on: what look gives for places so far ahead of it may not
+    move.
+    """
     places = sorted({*torch.linspace(1, tokens.shape[1] - 1, PLACES).round().int().tolist()} - {0})
     before, worst = look(tokens), 0.0
     for t in places:
         after = look(torch.cat((tokens[:, :t], _any(tokens[:, t:], getattr(case.model, side))), 1))
         worst = max(worst, _moved(after[:, : max(0, t - ahead)], before[:, : max(0, t - ahead)]))
-    found = f"{len(tokens)} sentences, other tokens after {len(places)} places: what comes before moves by {worst:.2g}"
+    found = (
+        f"{len(tokens)} sentences, other tokens after {len(places)} places: what comes before "
+        f"moves by {worst:.2g}"
+    )
     return held(worst <= EXACT, found if worst <= EXACT else found + _strays(case, *kinds))
 
 
@@ -205,7 +218,10 @@ def padding(case: Case) -> str:
         )
         one, two, alone = (_logits(case, x, *rest) for x in (*wider, source))
         worst = max(worst, _moved(one, alone), _moved(two, alone))
-    found = f"{case.batch.size} sentences, 1 and {MORE} tokens of rubbish behind each: logits move by {worst:.2g}"
+    found = (
+        f"{case.batch.size} sentences, 1 and {MORE} tokens of rubbish behind each: logits move by "
+        f"{worst:.2g}"
+    )
     return held(
         worst <= ROUNDED, found if worst <= ROUNDED else found + _strays(case, "encoder", "cross")
     )
@@ -230,7 +246,10 @@ def company(case: Case) -> str:
         any(x.tokens != y.tokens and abs(x.score - y.score) > 1e-3 for x, y in zip(*pair))
         for pair in pairs
     )
-    found = f"{b.size} sentences: logits move by {worst:.2g}; of {few} answers, greedy and by beam, {others or 'none'} change"
+    found = (
+        f"{b.size} sentences: logits move by {worst:.2g}; of {few} answers, greedy and by beam, "
+        f"{others or 'none'} change"
+    )
     return held(worst <= ROUNDED and not others, found)
 
 
@@ -339,12 +358,16 @@ def heads(case: Case) -> str:
         )
         if mute.all() and not (case.run and "pruned" in case.run.manifest):
             raise UserError(
-                f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other layers say"
+                f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other "
+                f"layers say"
             )
         idle += [
             f"{plain(look.name)} head {h + 1}" for h in (blind | mute).nonzero().flatten().tolist()
         ]
-    rule = f"of {sum(map(len, sizes))} look everywhere alike (entropy over {UNIFORM:g}) or say less than {MUTE:g} of the loudest"
+    rule = (
+        f"of {sum(map(len, sizes))} look everywhere alike (entropy over {UNIFORM:g}) or say less "
+        f"than {MUTE:g} of the loudest"
+    )
     if idle and case.run and "pruned" in case.run.manifest:
         return f"{len(idle)} {rule}: the run was pruned"
     if not looks:
