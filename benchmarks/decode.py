@@ -24,7 +24,7 @@ from train import Plain, take_over
 from regard.config import TransformerConfig
 from regard.data.batches import collate
 from regard.models import Seq2Seq, build_model
-from regard.nn.layers import read_only
+from regard.nn.kernels import read_only
 from regard.search import beam, greedy
 
 STEPS, SIZE = 25, 32000

@@ -21,8 +21,9 @@ import torch
 from regard.config import TransformerConfig
 from regard.data.batches import collate
 from regard.models import Seq2Seq, build_model
-from regard.models.fixed import reserve
-from regard.search import Beam, Captured, Job, Rules, decode
+from regard.models.fast.fixed import reserve
+from regard.search import Beam, Job, Rules, decode
+from regard.search.fast.captured import Captured
 
 CUDA, SIZE, STEPS = torch.device("cuda"), 32000, 32
 WORKLOADS = {  # width, sentences, tokens/s wanted or times Hugging Face

@@ -15,7 +15,7 @@ import torch
 from regard.config import TrainConfig, TransformerConfig
 from regard.data.batches import Batch, collate
 from regard.models import build_model
-from regard.training.paths import Ahead, compile_blocks
+from regard.training.fast.paths import Ahead, compile_blocks
 from regard.training.trainer import Trainer
 
 CUDA = torch.device("cuda")

@@ -16,7 +16,7 @@ import regard
 from regard.config import TransformerConfig
 from regard.data.batches import Batch, collate
 from regard.models import Seq2Seq, build_model
-from regard.nn.layers import read_only
+from regard.nn.kernels import read_only
 from regard.search import beam, greedy
 from regard.text.vocabulary import BOS, EOS, PAD
 

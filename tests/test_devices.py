@@ -15,7 +15,8 @@ from regard.errors import UserError
 from regard.inference import placed as placing
 from regard.inference import translator as translating
 from regard.inference.placed import Placed, hooked
-from regard.nn.layers import ReadOnly, writable
+from regard.nn.fast.readonly import ReadOnly
+from regard.nn.kernels import writable
 from regard.records.result import Result
 from regard.text.tokenizer import train_tokenizer
 
@@ -162,7 +163,7 @@ def test_where_no_batch_fits_the_cpu_goes_on_or_the_caller_is_told(run, gpu, mon
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_weights_come_back_from_their_layout(run, kind):
     plain = run.model()
-    laid_out = regard.nn.layers.read_only
+    laid_out = regard.nn.kernels.read_only
     model = copy.deepcopy(plain)
     laid_out(model, kind)
     assert any(isinstance(module, ReadOnly) for module in model.modules())

@@ -9,9 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.models.fixed import fits, reserve
 from regard.nn import KeyValue
-from regard.search import Beam, Captured, Job, Rules, beam, decode, greedy
+from regard.search import Beam, Job, Rules, beam, decode, greedy
 from regard.text.vocabulary import BOS, EOS, PAD
 
 few = settings(max_examples=2, deadline=None, derandomize=True)
@@ -187,7 +186,9 @@ def test_reserved_memory_gives_what_growing_memory_gives(
 ):
     """What a GPU repeats as a graph, here without one."""
     model = repeatable
-    assert fits(model)
+    fixed = pytest.importorskip("regard.models.fast.fixed")
+    captured = pytest.importorskip("regard.search.fast.captured")
+    assert fixed.fits(model)
     batch, search = (
         batch_of(3, [(5, 0), (1, 0), (9, 0), (3, 0), (0, 0)]),
         Beam(width, width, penalty),
@@ -216,7 +217,9 @@ def test_reserved_memory_gives_what_growing_memory_gives(
         largest = max(largest, float(logits.abs().max()))
         return logits, state
 
-    graphs = Captured(lambda *words: reserve(model, *words), step, search, suppress, minimum)
+    graphs = captured.Captured(
+        lambda *words: fixed.reserve(model, *words), step, search, suppress, minimum
+    )
     theirs = {
         tuple(job.source): job.found
         for job in decode(model.step, begin, jobs(), search, Rules(minimum=minimum))

@@ -23,7 +23,7 @@ from regard.inspection.evidence import (
 from regard.models.ensemble import ensemble
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
-from regard.nn.layers import read_only
+from regard.nn.kernels import read_only
 from regard.records.result import Result
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST

@@ -6,42 +6,57 @@ import pytest
 import torch
 
 from regard.nn import Attention, Layout, Mask, SelfAttention
-from regard.nn import choose as module
-from regard.nn.choose import Case, choose, short
+from regard.nn.fast import choose
+from regard.nn.fast.choose import (
+    HeadsCase,
+    RowsCase,
+    across_kernel,
+    heads_kernel,
+    own_kernel,
+    short,
+)
 
 
 def layout_of(length, *, offsets=True):
     return Layout.of(torch.tensor([length, 2]), length, offsets=offsets)
 
 
+COMMON = {
+    "mask": Mask(),
+    "device": "cuda",
+    "heads": 2,
+    "width": 64,
+    "scale": 0.125,
+    "plain": True,
+    "dropout": 0.0,
+    "gradients": True,
+    "compiling": False,
+    "watched": False,
+}
+
+
+def name_of(kernel):
+    return None if kernel is None else type(kernel).__name__
+
+
 @pytest.fixture
-def case(monkeypatch):
-    """Training on a GPU, packed rows in bfloat16, one side long: what a kernel of variable length
-    is for.
+def rows(monkeypatch):
+    """Training on a GPU, packed rows in bfloat16, one side long.
+
+    That is what a kernel of variable length is for.
     """
-    monkeypatch.setattr(module, "has_flash", lambda device: device == "cuda")
-    return Case(
-        mask=Mask(),
-        queries=8,
-        keys=90,
-        device="cuda",
-        dtype=torch.bfloat16,
-        width=64,
-        product=True,
-        plain=True,
-        dropout=0.0,
-        gradients=True,
-        compiling=False,
-        watched=False,
-        layouts=(layout_of(8), layout_of(90)),
-    )
+    monkeypatch.setattr(choose, "has_flash", lambda device: device == "cuda")
+    sides = {"query_layout": layout_of(8), "key_layout": layout_of(90)}
+    return RowsCase(**COMMON, queries=8, keys=90, **sides, dtype=torch.bfloat16)
 
 
-def test_packed_rows_go_to_the_kernel_of_variable_length(case):
-    assert choose(case) == "variable_length"
-    assert choose(replace(case, layouts=case.layouts[::-1])) == "variable_length"
+def test_packed_rows_go_to_the_kernel_of_variable_length(rows):
+    assert name_of(across_kernel(rows)) == "AcrossByLength"
+    turned = replace(rows, query_layout=rows.key_layout, key_layout=rows.query_layout)
+    assert name_of(across_kernel(turned)) == "AcrossByLength"
     own = layout_of(90)
-    assert choose(replace(case, layouts=(own, own), mask=Mask(causal=True))) == "variable_length"
+    itself = replace(rows, query_layout=own, key_layout=own, mask=Mask(causal=True))
+    assert name_of(own_kernel(itself)) == "OwnByLength"
 
 
 @pytest.mark.parametrize(
@@ -52,13 +67,13 @@ def test_packed_rows_go_to_the_kernel_of_variable_length(case):
         {"device": "mps"},
         {"width": 20},
         {"width": 264},
-        {"product": False},
+        {"scale": None},
         {"plain": False},
         {"dropout": 0.1},
         {"watched": True},
-        {"layouts": (layout_of(8), layout_of(9))},
-        {"layouts": (layout_of(8, offsets=False), layout_of(90))},
-        {"layouts": (layout_of(8), layout_of(90, offsets=False))},
+        {"key_layout": layout_of(9)},
+        {"query_layout": layout_of(8, offsets=False)},
+        {"key_layout": layout_of(90, offsets=False)},
         {"mask": Mask(window=3)},
         {"mask": Mask(causal=True)},
         {"mask": Mask(extra=torch.ones(1, 1, 1, 90, dtype=torch.bool), filled=True)},
@@ -67,53 +82,51 @@ def test_packed_rows_go_to_the_kernel_of_variable_length(case):
     ],
     ids=str,
 )
-def test_what_the_kernel_of_variable_length_does_not_know(case, change):
-    assert choose(replace(case, **change)) == "heads"
-
-
-def heads(queries=8, keys=20, width=16):
-    return tuple(torch.randn(2, 2, n, width) for n in (queries, keys, keys))
+def test_what_the_kernel_of_variable_length_does_not_know(rows, change):
+    assert across_kernel(replace(rows, **change)) is None
 
 
 @pytest.mark.parametrize(
     ("change", "kernel"),
     [
-        ({}, "pooled"),
-        ({"keys": 65}, "sdpa"),
-        ({"device": "cpu", "keys": 65}, "pooled"),
-        ({"device": "cpu", "keys": 257}, "sdpa"),
-        ({"device": "mps"}, "pooled"),
-        ({"device": "mps", "keys": 65}, "sdpa"),
-        ({"term": True}, "sdpa"),
-        ({"compiling": True}, "compiled"),
-        ({"compiling": True, "keys": 65}, "sdpa"),
-        ({"product": False}, "readable"),
-        ({"gradients": False}, "sdpa"),
+        ({}, "Pooled"),
+        ({"keys": 65}, "Sdpa"),
+        ({"device": "cpu", "keys": 65}, "Pooled"),
+        ({"device": "cpu", "keys": 257}, "Sdpa"),
+        ({"device": "mps"}, "Pooled"),
+        ({"device": "mps", "keys": 65}, "Sdpa"),
+        ({"term": torch.zeros(1)}, "Sdpa"),
+        ({"compiling": True}, None),
+        ({"compiling": True, "keys": 65}, "Sdpa"),
+        ({"scale": None}, None),
+        ({"gradients": False}, "Sdpa"),
     ],
     ids=str,
 )
-def test_heads(case, change, kernel):
-    given = replace(case, layouts=None, keys=20, heads=heads(), mask=Mask())
-    assert choose(replace(given, **change)) == kernel
+def test_heads(change, kernel):
+    query = torch.randn(2, 2, 8, 16)
+    key = value = torch.randn(2, 2, 20, 16)
+    sides = {"query": query, "key": key, "value": value, "term": None}
+    case = HeadsCase(**COMMON, queries=8, keys=20, **sides)
+    assert name_of(heads_kernel(replace(case, **change))) == kernel
 
 
 @pytest.mark.parametrize(
     ("change", "kernel"),
     [
-        ({}, "pooled_own"),
-        ({"keys": 65}, "heads"),
-        ({"device": "mps"}, "pooled_own"),
-        ({"compiling": True}, "heads"),
-        ({"gradients": False}, "heads"),
-        ({"plain": False}, "heads"),
-        ({"own": False}, "heads"),
+        ({}, "OwnPooled"),
+        ({"keys": 65}, None),
+        ({"device": "mps"}, "OwnPooled"),
+        ({"compiling": True}, None),
+        ({"gradients": False}, None),
+        ({"plain": False}, None),
     ],
     ids=str,
 )
-def test_rows_of_self_attention(case, change, kernel):
+def test_rows_of_self_attention(rows, change, kernel):
     own = layout_of(20)
-    given = replace(case, layouts=(own, own), own=True, queries=20, keys=20)
-    assert choose(replace(given, **change)) == kernel
+    case = replace(rows, query_layout=own, key_layout=own, queries=20, keys=20)
+    assert name_of(own_kernel(replace(case, **change))) == kernel
 
 
 def test_a_device_that_was_never_measured():

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from regard.nn import SCORES, Attention, Layout, Mask, SelfAttention, attend, internals, watch
+from regard.nn import SCORES, Attention, Layout, Mask, SelfAttention, attend, watch
+from regard.nn.fast import internals
 from regard.nn.scores import ScaledDot
 
 pytestmark = pytest.mark.gpu
@@ -19,7 +20,7 @@ UNIT = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 @pytest.fixture
 def gpu():
     """The module imports Triton, which only machines with a GPU need to have."""
-    from regard.nn import gpu
+    from regard.nn.fast import gpu
 
     return gpu
 

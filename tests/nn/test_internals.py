@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.nn import internals
 from regard.nn.devices import cpu_has_bf16
-from regard.nn.layers import ReadOnly, wide_type
+from regard.nn.fast import internals
+from regard.nn.fast.readonly import ReadOnly, wide_type
 
 CACHED = (internals._fuses_relu, internals.can_pack, internals.has_amx)
 

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from regard.models.seq2seq import summed_loss
 from regard.nn import Mask, attend
 from regard.nn.devices import cpu_has_bf16
-from regard.nn.kernels import add_dropped, cross_entropy, dropout, kept, pooled, pooled_own
-from regard.nn.layers import FEW, ReadOnly, read_only
+from regard.nn.fast.cpu import kept, pooled, pooled_own
+from regard.nn.fast.readonly import FEW, ReadOnly
+from regard.nn.kernels import add_dropped, cross_entropy, dropout, read_only
 from regard.nn.scores import ScaledDot
 
 EPS = torch.finfo(torch.float32).eps
@@ -274,7 +275,7 @@ def test_the_arithmetic_of_many_rows_is_told_not_timed(rows, wide, monkeypatch):
 
 def test_the_rule_is_the_default(monkeypatch):
     for amx in (True, False):
-        monkeypatch.setattr("regard.nn.layers.has_amx", lambda amx=amx: amx)
+        monkeypatch.setattr("regard.nn.fast.readonly.has_amx", lambda amx=amx: amx)
         assert (ReadOnly(torch.nn.Linear(4, 4), torch.bfloat16).wide is None) == amx
         assert ReadOnly(torch.nn.Linear(4, 4)).wide is None
 
@@ -287,7 +288,7 @@ def test_read_only_in_bf16_where_onednn_has_none(rows, monkeypatch):
     layer, x = torch.nn.Linear(48, 80), torch.randn(rows, 48)
     by_torch = ReadOnly(layer, torch.bfloat16)
     with torch.no_grad(), monkeypatch.context() as patch:
-        patch.setattr("regard.nn.layers.can_pack", lambda kind: False)
+        patch.setattr("regard.nn.fast.readonly.can_pack", lambda kind: False)
         expected = by_torch(x)
     with torch.no_grad():
         found = ReadOnly(layer, torch.bfloat16)(x)

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from regard.nn import layers
-from regard.nn.layers import ReadOnly
+from regard.nn.fast import readonly
+from regard.nn.fast.readonly import ReadOnly
 from regard.nn.positions import Sinusoidal, sinusoids
 
 
@@ -55,14 +55,14 @@ def test_many_threads_ask_for_other_lengths():
 def test_a_matrix_is_packed_once(monkeypatch):
     """However many threads need it at the same moment."""
     packings = []
-    pack = layers.pack_weight
+    pack = readonly.pack_weight
 
     def slowly(weight, rows):
         packings.append(rows)
         time.sleep(0.05)
         return pack(weight, rows)
 
-    monkeypatch.setattr(layers, "pack_weight", slowly)
+    monkeypatch.setattr(readonly, "pack_weight", slowly)
     layer = torch.nn.Linear(48, 80)
     fast = ReadOnly(layer)
     xs = [torch.randn(rows, 48) for rows in (2, 5, 8, 13, 21, 34)]
@@ -76,7 +76,7 @@ def test_a_matrix_is_packed_once(monkeypatch):
     with ThreadPoolExecutor(len(xs)) as pool:
         answers = list(pool.map(ask, xs))
     assert packings == [
-        layers.FEW
+        readonly.FEW
     ]  # whoever came first, it is laid out for the same number of rows
     for x, answer in zip(xs, answers, strict=True):
         torch.testing.assert_close(answer, layer(x).detach())

@@ -9,8 +9,9 @@ import torch
 from regard.config import TransformerConfig
 from regard.data.batches import collate
 from regard.models import build_model
-from regard.models.fixed import reserve
-from regard.search import Beam, Captured, Job, Rules, decode
+from regard.models.fast.fixed import reserve
+from regard.search import Beam, Job, Rules, decode
+from regard.search.fast.captured import Captured
 
 pytestmark = pytest.mark.gpu
 

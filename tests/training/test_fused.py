@@ -13,7 +13,7 @@ import regard
 from regard.config import TrainConfig
 from regard.data.batches import collate
 from regard.models import Sums
-from regard.training import fused
+from regard.training.fast import fused
 from regard.training.optimizer import AdamW, make_optimizer
 from regard.training.trainer import Trainer
 

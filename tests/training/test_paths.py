@@ -11,10 +11,10 @@ from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import build_model
 from regard.models.seq2seq import places, summed_loss
-from regard.nn.choose import SHORT
 from regard.nn.devices import cpu_has_bf16
-from regard.nn.kernels import by_length_readable
-from regard.training.paths import Ahead, choose_path, compile_blocks, prepare, rounded
+from regard.nn.fast.choose import SHORT
+from regard.nn.fast.lengths import by_length_readable
+from regard.training.fast.paths import Ahead, choose_path, compile_blocks, prepare, rounded
 from regard.training.trainer import Trainer
 
 TINY = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0)
@@ -203,8 +203,8 @@ def variable_length(monkeypatch):
         calls.append((queries.length, keys.length, causal))
         return by_length_readable(q, k, v, queries, keys, scale, causal)
 
-    monkeypatch.setattr("regard.nn.attention.by_length", by_length)
-    monkeypatch.setattr("regard.nn.choose.has_flash", lambda device: True)
+    monkeypatch.setattr("regard.nn.fast.choose.by_length", by_length)
+    monkeypatch.setattr("regard.nn.fast.choose.has_flash", lambda device: True)
     return calls
 
 
@@ -223,7 +223,7 @@ def test_kernels_of_variable_length_ignore_no_rule(kind, sides, variable_length,
     """Each sentence alone, and no rule but the past: what else is asked takes another way. Both
     sides of an attention take the same way, whichever of them is long.
     """
-    monkeypatch.setattr("regard.nn.choose.HALF", (torch.float64,))
+    monkeypatch.setattr("regard.nn.fast.choose.HALF", (torch.float64,))
     torch.manual_seed(0)
     model = build_model(kind, 30, 30).double()
     b = batch(LONG_SIDES[sides])
@@ -273,7 +273,7 @@ def test_autocast_packs(variable_length):
     ids=str,
 )
 def test_what_no_kernel_of_variable_length_knows(change, variable_length, monkeypatch):
-    monkeypatch.setattr("regard.nn.choose.HALF", (torch.float32,))
+    monkeypatch.setattr("regard.nn.fast.choose.HALF", (torch.float32,))
     model, b = build_model(replace(TINY, **change), 30, 30), batch(LONG_SIDES["both"])
     sums = model.loss(replace(b, places=places(b, packed=True)))
     # Positions stand between target tokens only among themselves: crossing attention has none.
@@ -286,11 +286,11 @@ def test_what_no_kernel_of_variable_length_knows(change, variable_length, monkey
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 def test_packed_rows_on_a_gpu(precision, sides, monkeypatch):
     """Long and short sides in every combination beside the plain path; fp32 stays fp32."""
-    from regard.nn import attention
+    from regard.nn.fast import choose
 
     calls = []
-    kernel = attention.by_length
-    monkeypatch.setattr(attention, "by_length", lambda *given: calls.append(1) or kernel(*given))
+    kernel = choose.by_length
+    monkeypatch.setattr(choose, "by_length", lambda *given: calls.append(1) or kernel(*given))
     cuda = torch.device("cuda")
     torch.manual_seed(0)
     model, b = (

@@ -13,12 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import collate
+from regard.errors import only_fast_is_missing
 from regard.models import Seq2Seq
-from regard.models.fixed import fits, reserve
 from regard.nn.devices import on_device
-from regard.nn.layers import read_only, writable
-from regard.search import Beam, Captured, Greedy, Job, Rules, Search, decode
+from regard.nn.kernels import read_only, writable
+from regard.search import Beam, Greedy, Job, Rules, Search, decode
 from regard.text.vocabulary import BOS, EOS, PAD
+
+try:
+    from regard.models.fast.fixed import fits, reserve
+    from regard.search.fast.captured import Captured
+except ModuleNotFoundError as error:
+    only_fast_is_missing(error)
+    Captured = None  # type: ignore[assignment,misc]
 
 WORTH = 1e11
 """Source tokens × parameters from which moving to a GPU pays for itself: the first answer waits
@@ -146,7 +153,9 @@ class Placed:
 
     def _captured(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Captured | None:
         """The graphs of this search, if they know all that it asks for."""
-        if self.device.type != "cuda" or type(search) not in (Greedy, Beam) or not fits(self.model):
+        if Captured is None or self.device.type != "cuda":
+            return None
+        if type(search) not in (Greedy, Beam) or not fits(self.model):
             return None
         if rules.demands.no_repeat or any(job.prefix for job in jobs):
             return None

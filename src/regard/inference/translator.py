@@ -27,7 +27,7 @@ from regard.inspection.page import write_answer_page
 from regard.models import Seq2Seq
 from regard.models.ensemble import ensemble
 from regard.nn.devices import cpu_has_bf16, pick_device
-from regard.nn.layers import read_only
+from regard.nn.kernels import read_only
 from regard.records.attention import AttentionRecord
 from regard.records.result import Alternative, Option, Result, joined
 from regard.records.tree import Node

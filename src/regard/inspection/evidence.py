@@ -22,7 +22,7 @@ from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders
 from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
-from regard.nn.kernels import at_least_single
+from regard.nn.precision import at_least_single
 from regard.records.attention import AttentionRecord, block_of
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, FIRST

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.seq2seq import Decoder, Encoder, Seq2Seq
-from regard.nn.kernels import at_least_single
+from regard.nn.precision import at_least_single
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.nn import Layout
-from regard.nn.kernels import at_least_single, cross_entropy
+from regard.nn.kernels import cross_entropy
+from regard.nn.precision import at_least_single
 from regard.text.vocabulary import PAD
 
 TENSORS = ("source", "source_lengths", "target", "target_lengths")

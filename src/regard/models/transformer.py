@@ -24,8 +24,9 @@ from regard.nn import (
     Score,
     SelfAttention,
 )
-from regard.nn.kernels import dropout, lowered
+from regard.nn.kernels import dropout
 from regard.nn.layers import make_norm
+from regard.nn.precision import lowered
 
 
 @dataclass(frozen=True)

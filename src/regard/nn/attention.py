@@ -8,14 +8,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.errors import UserError
-from regard.nn.choose import Case, choose
-from regard.nn.kernels import autocast_type, by_length, dropout, pooled, pooled_own
+from regard.errors import UserError, only_fast_is_missing
+from regard.nn.kernels import dropout
 from regard.nn.masks import Layout, Mask, masked_softmax
 from regard.nn.names import look_up
 from regard.nn.positions import POSITIONS, Position
+from regard.nn.precision import autocast_type
 from regard.nn.scores import SCORES, Score
 from regard.nn.state import KeyValue
+
+try:
+    from regard.nn.fast import choose
+except ModuleNotFoundError as error:
+    only_fast_is_missing(error)
+    choose = None  # type: ignore[assignment]
+
+Common = tuple[Mask, int, int, str, int, int, float | None, bool, float, bool, bool, bool]
 
 
 def attend(
@@ -261,14 +269,13 @@ class Attention(nn.Module):
         """`forward(x, project(states))` for packed rows (N, D) and (M, D), where nobody needs the
         keys afterwards.
         """
-        case = self._case(mask, layout.length, key_layout.length, x)
-        case.layouts = layout, key_layout
-        case.dtype = autocast_type(x.device.type) or x.dtype
-
-        if choose(case) == "variable_length":
+        case = self._rows_case(x, mask, layout, key_layout)
+        kernel = None if case is None else choose.across_kernel(case)
+        if case is not None and kernel is not None:
             q = self._queries(x, None)  # (N, inner)
             k, v = self._keys_values(states, None, None)  # (M, inner)
-            return self._by_length(q, k, v, mask, layout, key_layout)
+            context = kernel(case, q, k, v)  # (N, inner)
+            return self.output(context) if self.projections else context
 
         memory = self.project(states, layout=key_layout)
         return self(x, memory, mask, positions, layout)
@@ -287,26 +294,21 @@ class Attention(nn.Module):
         if positions is None:
             positions = _count(q)
 
-        term = None  # (B, H, T, S)
-        if self.fused and not self._plain:
-            term = self.position.key_term(q, positions, memory.positions)
-        case = self._case(mask, q.shape[2], len(memory), q)
-        case.heads = q, memory.key, memory.value
-        case.term = term is not None
-        kernel = choose(case)
+        case = self._heads_case(q, memory, mask, positions)
+        kernel = None if case is None else choose.heads_kernel(case)
 
-        weights = None
+        weights = None  # (B, H, T, S)
         record = _watching()
-        if record is not None or kernel in ("readable", "compiled"):
+        if record is not None or kernel is None:
             weights = self._weights(q, memory, mask, positions)
         if record is not None and weights is not None:
             record.add(self, weights, memory.value)
 
-        if kernel in ("readable", "compiled"):
+        if case is not None and kernel is not None:
+            context = kernel(case)  # (B, H, T, D)
+        else:
             assert weights is not None
             context = self._pool(weights, memory, positions)  # (B, H, T, D)
-        else:
-            context = self._fused(kernel, case, term)
 
         context = context.transpose(1, 2).flatten(2)  # (B, T, inner)
         if layout is not None:
@@ -339,64 +341,46 @@ class Attention(nn.Module):
         term = self.position.value_term(weights, positions, memory.positions)
         return context if term is None else context + term
 
-    # ---- kernels ----
+    # ---- what decides about a kernel ----
 
-    def _case(self, mask: Mask, queries: int, keys: int, x: Tensor) -> Case:
-        """What `choose` must know of a call with rows or heads x."""
-        return Case(
+    def _rows_case(
+        self, x: Tensor, mask: Mask, layout: Layout, key_layout: Layout
+    ) -> "choose.RowsCase | None":
+        """A call with rows (N, D). None: there are no kernels, only the readable path."""
+        if choose is None:
+            return None
+        dtype = autocast_type(x.device.type) or x.dtype
+        common = self._common(mask, layout.length, key_layout.length, x.device.type)
+        return choose.RowsCase(*common, layout, key_layout, dtype)
+
+    def _heads_case(
+        self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor
+    ) -> "choose.HeadsCase | None":
+        """A call with heads. None: there are no kernels, only the readable path."""
+        if choose is None:
+            return None
+        term = None  # (B, H, T, S)
+        if self.fused and not self._plain:
+            term = self.position.key_term(q, positions, memory.positions)
+        common = self._common(mask, q.shape[2], len(memory), q.device.type)
+        return choose.HeadsCase(*common, q, memory.key, memory.value, term)
+
+    def _common(self, mask: Mask, queries: int, keys: int, device: str) -> Common:
+        """The fields of `choose.Case`, in their order."""
+        return (
             mask,
             queries,
             keys,
-            x.device.type,
+            device,
+            self.heads,
             self._head_width,
-            self.fused,
+            self._scale if self.fused else None,
             self._plain,
             self.dropout if self.training else 0.0,
             torch.is_grad_enabled(),
             torch.compiler.is_compiling(),
             _watching() is not None,
         )
-
-    def _fused(self, kernel: str, case: Case, term: Tensor | None) -> Tensor:
-        """(B, H, T, D) by the kernel of this name. term: what the position adds to the scores."""
-        assert case.heads is not None
-        q, key, value = case.heads
-        mask, queries, keys = case.mask, case.queries, case.keys
-        scale, p = self._scale, case.dropout
-        assert scale is not None
-
-        square = kernel == "sdpa" and term is None and mask.square(queries, keys)
-        bias = None  # (B, H, T, S), or fewer where they are alike
-        if mask.free(queries, keys):
-            bias = term
-        elif term is not None:
-            bias = term.masked_fill(~mask.opened(queries, keys, q.device), float("-inf"))
-        elif not square:
-            bias = mask.bias(queries, keys, q)
-
-        if kernel == "pooled":
-            context = pooled(q, key, value, bias, scale, p)
-        elif kernel == "triton":
-            from regard.nn import gpu
-
-            assert bias is not None
-            context = gpu.look(q, key, value, bias, scale)
-        else:
-            context = F.scaled_dot_product_attention(
-                q, key, value, attn_mask=bias, dropout_p=p, is_causal=square, scale=scale
-            )
-
-        seeing = mask.seeing(queries, keys, q.device)
-        return context if seeing is None else context.masked_fill(~seeing, 0.0)
-
-    def _by_length(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: Layout, key_layout: Layout
-    ) -> Tensor:
-        """Packed queries (N, inner), keys and values (M, inner) -> (N, D)."""
-        q, k, v = (x.unflatten(-1, (self.heads, -1)) for x in (q, k, v))  # (N, H, D), (M, H, D)
-        assert self._scale is not None
-        context = by_length(q, k, v, layout, key_layout, self._scale, mask.causal).flatten(1)
-        return self.output(context) if self.projections else context
 
 
 class SelfAttention(Attention):
@@ -476,34 +460,16 @@ class SelfAttention(Attention):
         """`look(*read(x))` for packed rows (N, D), where nobody needs the keys afterwards; in
         training this is faster.
         """
-        length = layout.length
-        case = self._case(mask, length, length, x)
-        case.layouts = layout, layout
-        case.dtype = autocast_type(x.device.type) or x.dtype
-        case.own = True
-        kernel = choose(case)
-
-        if kernel == "variable_length":
-            q, k, v = self.qkv(x).chunk(3, -1)  # (N, inner)
-            return self._by_length(q, k, v, mask, layout, layout)
-
-        if kernel != "pooled_own":
+        case = self._rows_case(x, mask, layout, layout)
+        kernel = None if case is None else choose.own_kernel(case)
+        if case is None or kernel is None:
             return super().itself(x, mask, positions, layout)
 
         record = _watching()
         if record is not None:
             q, memory = self.read(x, positions, layout)
             record.add(self, self._weights(q, memory, mask, positions), memory.value)
-
-        qkv = layout.spread(self.qkv(x))  # (B, T, 3 · inner)
-        bias = None if mask.trivial else mask.bias(length, length, qkv)
-        assert self._scale is not None
-        context = pooled_own(qkv, self.heads, bias, self._scale, case.dropout)  # (B, T, inner)
-
-        seeing = mask.seeing(length, length, x.device)
-        if seeing is not None:
-            context = context.masked_fill(~seeing.squeeze(1), 0.0)
-        return self.output(layout.pack(context))
+        return self.output(kernel(case, self.qkv(x)))
 
 
 def _position(position: str | Position | None, width: int, heads: int) -> Position:

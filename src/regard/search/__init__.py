@@ -3,7 +3,6 @@ function and a state.
 """
 
 from regard.search.beam import Beam, beam
-from regard.search.captured import Captured
 from regard.search.constraints import Constraints, Rules
 from regard.search.engine import Search, decode
 from regard.search.greedy import Greedy, greedy
@@ -14,7 +13,6 @@ from regard.search.traced import Traced
 
 __all__ = [
     "Beam",
-    "Captured",
     "Constraints",
     "Greedy",
     "Hypothesis",

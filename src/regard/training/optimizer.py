@@ -8,9 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import TrainConfig
+from regard.errors import only_fast_is_missing
 from regard.runs.storage import Corrupt
 from regard.runs.weights import spread, whole
-from regard.training import fused
+from regard.training.tensors import copy
+
+try:
+    from regard.training.fast import fused
+except ModuleNotFoundError as error:
+    only_fast_is_missing(error)
+    fused = None  # type: ignore[assignment]
 
 FUSED = ("cpu", "cuda")  # devices whose fused optimisers were tried
 
@@ -38,7 +45,8 @@ def make_optimizer(
 
     kind: type[torch.optim.Adam] = torch.optim.Adam
     if c.optimizer == "adamw":
-        own = has_fused_step(c, device) and not captured and fused.has_adamw()
+        has_kernel = fused is not None and fused.has_adamw()
+        own = has_fused_step(c, device) and not captured and has_kernel
         kind = AdamW if own else torch.optim.AdamW
     by_kernel = device.type in FUSED
     return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=by_kernel, capturable=captured)
@@ -155,8 +163,8 @@ class Muon(torch.optim.Optimizer):
             scale = 0.2 * max(ahead.shape[1] // parts, ahead.shape[2]) ** 0.5
             now = torch.stack(used)  # type: ignore[arg-type]
             now = torch.where(bad, now, now * (1 - rate * decay) - rate * scale * moved)
-            fused.copy([self.state[p]["momentum"] for p in used], list(new))
-            fused.copy([p.detach() for p in used], list(now))
+            copy([self.state[p]["momentum"] for p in used], list(new))
+            copy([p.detach() for p in used], list(now))
 
 
 def orthogonal(x: Tensor, steps: int = 5) -> Tensor:

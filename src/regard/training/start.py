@@ -13,7 +13,7 @@ from regard.runs import storage
 from regard.runs.run import Parts, Run
 from regard.runs.weights import set_weights
 from regard.training.parallel import World
-from regard.training.paths import Ahead, compile_blocks
+from regard.training.paths import compile_blocks, read_ahead
 from regard.training.trainer import Trainer
 
 
@@ -41,9 +41,7 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     model = initial_model(run, parts)
     if c.train.path == "compiled":
         compile_blocks(model)
-    feed = world.share(batches)
-    if world.device.type == "cuda":
-        feed = Ahead(feed, c.train.path, world.device)
+    feed = read_ahead(world.share(batches), c.train.path, world.device)
     return Trainer(
         model.to(world.device), feed, c.train, steps=steps, device=world.device, world=world
     )

@@ -18,15 +18,15 @@ from regard.data.batches import Batch, Feed
 from regard.errors import Failed
 from regard.models import Seq2Seq, Sums
 from regard.nn.devices import float_for_sums, seed_device
-from regard.nn.kernels import at_least_single
+from regard.nn.precision import at_least_single
 from regard.runs.weights import set_weights, whole
 from regard.text.vocabulary import PAD
-from regard.training import fused
 from regard.training.guard import Guard
 from regard.training.optimizer import has_fused_step, make_optimizer
 from regard.training.parallel import World, gathered
-from regard.training.paths import Captured, prepare
+from regard.training.paths import capture, prepare
 from regard.training.schedule import make_rate
+from regard.training.tensors import divide, move_towards
 
 Validate = Callable[
     [Seq2Seq], Mapping[str, float]
@@ -92,7 +92,7 @@ class Trainer:
         self.ema = (
             {name: p.detach().clone() for name, p in model.named_parameters()} if c.ema else {}
         )
-        self.captured = Captured(self._step) if graphs else None
+        self.captured = capture(self._step) if graphs else None
         self.most = (
             0  # largest batch, in places, that fits into memory; 0: none was too large so far
         )
@@ -213,11 +213,11 @@ class Trainer:
             self.optimizer.step()
         elif not float(bad):
             if not by_kernel and float(excess) > 1:
-                fused.divide(gradients, float(excess))
+                divide(gradients, float(excess))
             self.optimizer.step()
         if self.ema:
             now = [p.detach() for p in self.model.parameters()]
-            fused.move_towards(list(self.ema.values()), now, 1 - self.c.ema)
+            move_towards(list(self.ema.values()), now, 1 - self.c.ema)
 
     # many steps
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.nn.choose import TRITON
+from regard.nn.fast.choose import TRITON
 from regard.search.beam import Beam
 from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import BOS, EOS, PAD
@@ -294,7 +294,7 @@ def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _scan(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The largest of every 128 (R, V / 128) and its id, and log Σ exp (R, 1)."""
     if logits.is_cuda and TRITON:
-        from regard.nn import gpu
+        from regard.nn.fast import gpu
 
         return gpu.scan(logits, PART)
     filled = torch.nn.functional.pad(

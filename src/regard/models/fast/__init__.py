@@ -1,0 +1,1 @@
+"""States for captured graphs. Everything works without this folder, only slower."""

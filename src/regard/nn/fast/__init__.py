@@ -1,0 +1,1 @@
+"""The same formulas, fast. Everything works without this folder, only slower."""

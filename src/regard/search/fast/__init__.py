@@ -1,0 +1,1 @@
+"""Searches as captured graphs. Everything works without this folder, only slower."""
