@@ -91,7 +91,7 @@ class DataConfig:
         False, "The text is already split into words: BLEU does not tokenize it again."
     )
     digest: str = setting(
-        "", "sha256 of the encoded training data; written by training and checked on resume."
+        "", "SHA-256 of the encoded training data; written by training and checked on resume."
     )
 
     @property
@@ -290,7 +290,9 @@ class TrainConfig:
         0.0, "Weight of R-Drop: two passes with different dropout must agree. 0: one pass.", least=0
     )
     ema: float = setting(
-        0.0, "Decay of a moving average of the weights, used for evaluation. 0: none.", least=0
+        0.0,
+        "Decay of a moving average of the weights, which is evaluated and used. 0: none.",
+        least=0,
     )
     spike: float = setting(
         6.0,
