@@ -1,5 +1,6 @@
 """Settings: what is wrong is told by name, with what was probably meant."""
 
+import math
 from contextlib import suppress
 
 import pytest
@@ -7,15 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.config import (
+    MODELS,
     Config,
     RNNConfig,
     TransformerConfig,
+    all_settings,
     build,
+    load,
     merge,
     parse_overrides,
     read_toml,
+    to_settings,
+    to_toml,
 )
 from regard.errors import UserError
+from regard.presets import preset, presets
 
 laws = settings(max_examples=80, deadline=None, derandomize=True)
 
@@ -47,10 +54,12 @@ def test_unknown_names_have_neighbours(given_settings, meant):
         ("text", "share", "maybe", "true or false"),
         ("model", "position", "sine", "sinusoidal"),
         ("model", "kind", "cnn", "transformer or rnn"),
-        ("train", "betas", [0.9], "betas"),
-        ("train", "betas", 0.9, "betas"),
+        ("train", "betas", [0.9], "two numbers"),
+        ("train", "betas", 0.9, "two numbers"),
+        ("train", "betas", [0.9, "high"], "two numbers"),
+        ("train", "betas", [0.9, -1], "at least 0"),
         ("data", "path", ["a"], "a text"),
-        ("data", "options", 3, r"data\.options"),
+        ("data", "options", 3, "options by name"),
     ],
 )
 def test_wrong_values_say_what_is_allowed(section, name, value, told):
@@ -142,6 +151,127 @@ def test_parts_of_ones_own_are_named(name):
     assert getattr(config.model, name) == "custom:Mine"
     with pytest.raises(UserError, match="choose"):
         build({"model": {"norm": "custom:Mine"}})
+
+
+# ---- what a setting says about itself ----
+
+BOUNDED = [spec for spec in all_settings() if spec.least is not None or spec.below is not None]
+
+# What else to set, so that values at the ends of the bounds break no rule between settings.
+COMPANIONS = {
+    "model.width transformer": {"heads": 1},
+    "model.heads transformer": {"width": 2**40},
+    "model.wait transformer": {"causal": True},
+    "model.width rnn": {"bidirectional": False},
+    "train.steps": {"epochs": 1},
+}
+
+
+def label(spec):
+    return f"{spec.full_name} {spec.kind}".strip()
+
+
+def build_with(spec, number):
+    """The value that the setting has in a config built with this number (for each of several)."""
+    value = [number, number] if spec.type == tuple[float, float] else number
+    values = {spec.name: value, **COMPANIONS.get(label(spec), {})}
+    if spec.kind:
+        values["kind"] = spec.kind
+    return getattr(getattr(build({spec.section: values}), spec.section), spec.name)
+
+
+def just_below(spec, bound):
+    return bound - 1 if spec.type is int else math.nextafter(bound, -math.inf)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_setting_is_listed_in_the_order_of_a_config(kind):
+    listed = {}
+    for spec in all_settings():
+        if spec.kind in ("", kind):
+            listed.setdefault(spec.section, {})[spec.name] = spec.default
+
+    written = to_settings(build({"model": {"kind": kind}}))
+    assert listed == written
+    assert [list(values) for values in listed.values()] == [*map(list, written.values())]
+
+
+@pytest.mark.parametrize("spec", all_settings(), ids=label)
+def test_every_setting_has_one_line_of_help(spec):
+    assert spec.help.endswith(".")
+    assert spec.help[0].isupper()
+    assert len(spec.help) <= 100
+    assert spec.help.isprintable()
+
+
+@pytest.mark.parametrize("spec", all_settings(), ids=label)
+def test_every_number_has_bounds_and_nothing_else_has(spec):
+    is_number = spec.type in (int, float, float | None, tuple[float, float])
+    assert (spec.least is not None) == is_number
+    if spec.name.endswith("dropout"):
+        assert spec.below == 1
+    elif spec.name == "seed":
+        assert spec.below == 2**63
+    else:
+        assert spec.below is None
+
+
+@pytest.mark.parametrize("spec", BOUNDED, ids=label)
+def test_the_lower_bound_is_the_smallest_value(spec):
+    least = spec.least
+    assert build_with(spec, least) in (least, (least, least))
+    told = rf"^{spec.section}\.{spec.name}=.*: must be at least {least}$"
+    for number in (just_below(spec, least), str(just_below(spec, least))):
+        with pytest.raises(UserError, match=told):
+            build_with(spec, number)
+
+
+@pytest.mark.parametrize("spec", [s for s in BOUNDED if s.below is not None], ids=label)
+def test_the_upper_bound_is_the_first_value_refused(spec):
+    largest = just_below(spec, spec.below)
+    assert build_with(spec, largest) == largest
+    told = rf"^{spec.section}\.{spec.name}={spec.below}: must be less than (1|2\^63)$"
+    for number in (spec.below, str(spec.below)):
+        with pytest.raises(UserError, match=told):
+            build_with(spec, number)
+
+
+@pytest.mark.parametrize("spec", [s for s in BOUNDED if s.below is None], ids=label)
+def test_without_an_upper_bound_numbers_are_finite(spec):
+    assert build_with(spec, 2**40) in (2**40, (2**40, 2**40))
+    with pytest.raises(UserError, match=r"must be (finite|a whole number)"):
+        build_with(spec, math.inf)
+    with pytest.raises(UserError, match=r"must be (finite|a whole number)"):
+        build_with(spec, math.nan)
+
+
+@pytest.mark.parametrize("spec", [s for s in all_settings() if s.choices], ids=label)
+def test_choices_are_those_of_the_type(spec):
+    for choice in spec.choices:
+        assert spec.name == "kind" or build_with(spec, choice) == choice
+    if spec.name == "kind":
+        return
+
+    told = rf"^{spec.section}\.{spec.name}=neither: choose {', '.join(spec.choices)}$"
+    with pytest.raises(UserError, match=told):
+        build_with(spec, "neither")
+
+
+@pytest.mark.parametrize("value", ["9" * 400, "9" * 5000], ids=len)
+def test_a_number_too_large_for_python_is_told(value):
+    with pytest.raises(UserError, match=r"train\.rate=9+: must be a number"):
+        build({"train": {"rate": value}})
+
+
+def test_options_of_one_config_are_not_those_of_another():
+    assert Config().data.options is not Config().data.options
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_reads_back_as_it_was_written(name, tmp_path):
+    config = build(preset(name))
+    (tmp_path / "config.toml").write_text(to_toml(to_settings(config)), encoding="utf-8")
+    assert load(tmp_path / "config.toml") == config
 
 
 # ---- merging ----

@@ -1,16 +1,18 @@
-"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that. Each default stands
-here and nowhere else.
-"""
+"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that.
 
-import contextlib
+The default of a setting, its help and the values it may take stand together, in its field.
+"""
+# ruff: noqa: RUF009 - setting() returns a dataclass field, never a shared value
+
 import dataclasses
 import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError, nearest
 
@@ -20,37 +22,77 @@ Settings = dict[str, dict[str, Any]]
 
 ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
 PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
+TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
+SEEDS = 2**63  # torch takes seeds of 63 bits
+
+Value = TypeVar("Value")
+
+
+def setting(
+    default: Value,
+    help: str,
+    *,
+    least: int | None = None,
+    below: int | None = None,
+    custom: bool = False,
+) -> Value:
+    """A field of a section: its default, one line of help, and the values it may take.
+
+    A number must be at least `least` and less than `below`. The choices of a name are those of
+    its `Literal` type; with `custom`, `custom:Name` is allowed too, a class of the caller.
+    """
+    metadata = {"help": help, "least": least, "below": below, "custom": custom}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Where pairs come from and how they are batched."""
 
-    path: str = ""  # A task, a named corpus, a file or a folder.
-    # Name of the source side: file suffix (`en`), JSON key or Parquet column. Empty: the first
-    # column.
-    source: str = ""
-    target: str = ""  # Name of the target side, as above.
-    limit: int = 0  # Use at most this many training pairs, drawn evenly over the file. 0: all.
-    group: Literal["source", "pair"] = (
-        "source"  # pairs that share this stay in one split; pair: a source or a target
+    path: str = setting("", "A task, a named corpus, a file or a folder.")
+    source: str = setting(
+        "", "Source: file suffix (en), JSON key or Parquet column (source if empty). Not for TSV."
     )
-    # Pairs split off for validation where the data has no split of its own. 0: 5 %, at most 2,000.
-    dev: int = 0
-    test: int = 0  # Pairs split off for the final test, as above.
-    seed: int = 123456  # Seed of splits and generated tasks.
-    options: dict[str, Any] = field(
-        default_factory=dict
-    )  # Options of a generated task, such as complexity.
-    max_length: int = (
-        256  # Pairs with a side of more tokens than this are left out of training, and counted.
+    target: str = setting(
+        "", "Target: file suffix (fr), JSON key or Parquet column (target if empty). Not for TSV."
     )
-    # Tokens in a batch, counted with padding on the longer side. Ignored if batch_sentences is set.
-    batch_tokens: int = 4096
-    batch_sentences: int = 0  # Pairs in a batch, whatever their length. 0: use batch_tokens.
-    # The text is cut into words already: BLEU counts them as they stand (sacreBLEU's `none`).
-    tokenized: bool = False
-    digest: str = ""  # sha256 of the encoded training data; written by training, checked on resume.
+    limit: int = setting(
+        0, "Use at most this many training pairs, drawn evenly over the file. 0: all.", least=0
+    )
+    group: Literal["source", "pair"] = setting(
+        "source", "Keep pairs with the same source (pair: or the same target) in one split."
+    )
+    dev: int = setting(
+        0,
+        "Pairs to split off for validation if the data has no such split. 0: 5 %, at most 2,000.",
+        least=0,
+    )
+    test: int = setting(
+        0,
+        "Pairs to split off for testing if the data has no such split. 0: 5 %, at most 2,000.",
+        least=0,
+    )
+    seed: int = setting(
+        123456, "Random seed of the splits and of generated tasks.", least=0, below=SEEDS
+    )
+    options: dict[str, Any] = setting({}, "Options of a generated task, such as complexity.")
+    max_length: int = setting(
+        256, "Leave out training pairs with more tokens than this on either side.", least=1
+    )
+    batch_tokens: int = setting(
+        4096, "Tokens per batch, with padding, on the longer side. See batch_sentences.", least=1
+    )
+    batch_sentences: int = setting(
+        0, "Pairs per batch, whatever their length. 0: use batch_tokens.", least=0
+    )
+    tokenized: bool = setting(
+        False, "The text is already split into words: BLEU does not tokenize it again."
+    )
+    digest: str = setting(
+        "", "SHA-256 of the encoded training data; written by training and checked on resume."
+    )
 
     @property
     def bleu_tokenize(self) -> str:
@@ -62,64 +104,96 @@ class DataConfig:
 class TextConfig:
     """How text becomes tokens."""
 
-    tokenizer: Literal["characters", "bytes", "words", "bpe", "unigram"] = "bpe"  # What a token is.
-    target_tokenizer: Literal["same", "characters", "bytes", "words", "bpe", "unigram"] = (
-        "same"  # of the target
+    tokenizer: TokenizerName = setting("bpe", "What the text is split into.")
+    target_tokenizer: Literal["same", TokenizerName] = setting(
+        "same", "What the target is split into; same: as the source."
     )
-    size: int = 8000  # Largest vocabulary that words, BPE and Unigram may learn.
-    share: bool = True  # One vocabulary for both sides.
-    dropout: float = 0.0  # Merges of BPE left out at random, in training only (BPE-dropout).
+    size: int = setting(
+        8000, "Largest vocabulary for the words, bpe and unigram tokenizers.", least=1
+    )
+    share: bool = setting(True, "Use one vocabulary for source and target.")
+    dropout: float = setting(
+        0.0, "Probability of skipping a BPE merge in training (BPE-dropout).", least=0, below=1
+    )
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
     """Transformer encoder-decoder (Vaswani et al. 2017)."""
 
-    kind: Literal["transformer"] = "transformer"  # Which model.
-    width: int = 256  # Width of the embeddings and of every layer.
-    ffn: int = 1024  # Inner width of the feed-forward layer.
-    heads: int = 4  # Attention heads; they divide the width.
-    encoder_layers: int = 3  # Blocks of the encoder.
-    decoder_layers: int = 3  # Blocks of the decoder.
-    position: PositionName = "sinusoidal"  # How order is told.
-    score: ScoreName = "scaled_dot"  # How a query is compared with a key.
-    norm: Literal["layer", "rms", "none"] = "layer"  # Which normalisation.
-    placement: Literal["pre", "post"] = (
-        "pre"  # Normalise before each part, or after its residual sum.
+    kind: Literal["transformer"] = setting("transformer", "Model architecture.")
+    width: int = setting(256, "Width of the embeddings and of every layer.", least=1)
+    ffn: int = setting(1024, "Inner width of the feed-forward layers.", least=1)
+    heads: int = setting(4, "Attention heads; must divide the width.", least=1)
+    encoder_layers: int = setting(3, "Number of encoder layers.", least=1)
+    decoder_layers: int = setting(3, "Number of decoder layers.", least=1)
+    position: PositionName = setting(
+        "sinusoidal", "How positions are encoded; custom:Name for a class of your own.", custom=True
     )
-    activation: Literal["relu", "gelu", "geglu", "swiglu"] = (
-        "relu"  # Of the feed-forward layer; the last two are gated.
+    score: ScoreName = setting(
+        "scaled_dot",
+        "How attention compares queries and keys; custom:Name for a class of your own.",
+        custom=True,
     )
-    residual: bool = (
-        True  # Add each part's input to its output. Off: to see what residuals are for.
+    norm: Literal["layer", "rms", "none"] = setting("layer", "Kind of normalisation.")
+    placement: Literal["pre", "post"] = setting(
+        "pre", "Normalise before each sublayer, or after its residual connection."
     )
-    feedforward: bool = True  # Have feed-forward layers. Off: attention only.
-    tie: Literal["none", "target", "all"] = (
-        "all"  # shared weights: target input and output; all: the source too
+    activation: Literal["relu", "gelu", "geglu", "swiglu"] = setting(
+        "relu", "Activation of the feed-forward layers; geglu and swiglu are gated."
     )
-    bias: bool = True  # Biases in the projections of attention.
-    dropout: float = 0.1  # On what each part adds, and on embeddings.
-    embedding_dropout: float | None = None  # On embeddings, if it shall differ from dropout.
-    attention_dropout: float = 0.0  # On attention weights.
-    activation_dropout: float = 0.0  # Inside the feed-forward layer.
-    max_positions: int = 1024  # Size of a learned position table.
-    relative_clip: int = 16  # Distance beyond which relative positions are alike.
-    # The encoder sees only what came before, so that it can read a source while it is being
-    # written.
-    causal: bool = False
-    # Wait-k: target token t, counted from 0, sees the first wait + t source tokens. 0: all. Needs
-    # causal.
-    wait: int = 0
+    residual: bool = setting(True, "Use residual connections; false shows what they are for.")
+    feedforward: bool = setting(True, "Use feed-forward layers; false leaves attention only.")
+    tie: Literal["none", "target", "all"] = setting(
+        "all", "Share target embeddings and output layer; all: the source embeddings too."
+    )
+    bias: bool = setting(True, "Use biases in the projections of attention.")
+    dropout: float = setting(
+        0.1, "Dropout on the output of each sublayer and on the embeddings.", least=0, below=1
+    )
+    embedding_dropout: float | None = setting(
+        None, "Dropout on the embeddings, if it differs from dropout.", least=0, below=1
+    )
+    attention_dropout: float = setting(0.0, "Dropout on the attention weights.", least=0, below=1)
+    activation_dropout: float = setting(
+        0.0, "Dropout inside the feed-forward layers.", least=0, below=1
+    )
+    max_positions: int = setting(
+        1024, "Longest sequence that learned positions can encode.", least=1
+    )
+    relative_clip: int = setting(
+        16, "Distance beyond which relative positions are all the same.", least=1
+    )
+    causal: bool = setting(
+        False, "The encoder attends only to earlier tokens, so it can read a source as it grows."
+    )
+    wait: int = setting(
+        0,
+        "Wait-k: target token t = 0, 1, … sees wait + t source tokens. 0: all. Needs causal.",
+        least=0,
+    )
 
     def __post_init__(self) -> None:
+        self._check_heads()
+        self._check_rotary()
+        self._check_wait()
+
+    def _check_heads(self) -> None:
         if self.width % self.heads:
             raise UserError(f"model.heads={self.heads} does not divide model.width={self.width}")
-        if self.position == "rotary" and self.score not in ("dot", "scaled_dot"):
+
+    def _check_rotary(self) -> None:
+        """Rotary positions turn pairs of dimensions, and only a dot product sees the angle."""
+        if self.position != "rotary":
+            return
+        if self.score not in ("dot", "scaled_dot"):
             raise UserError(
                 f"model.position=rotary needs model.score=dot or scaled_dot, not {self.score}"
             )
-        if self.position == "rotary" and (self.width // self.heads) % 2:
+        if (self.width // self.heads) % 2:
             raise UserError("model.position=rotary needs an even width per head")
+
+    def _check_wait(self) -> None:
         if self.wait and not self.causal:
             raise UserError(
                 f"model.wait={self.wait} needs an encoder that does not look ahead: set "
@@ -133,31 +207,44 @@ class RNNConfig:
     (Luong et al. 2015) or none.
     """
 
-    kind: Literal["rnn"] = "rnn"  # Which model.
-    cell: Literal["rnn", "gru", "lstm"] = "lstm"  # Which recurrence.
-    width: int = 256  # Width of the decoder's state.
-    embedding: int = 256  # Width of the embeddings.
-    encoder_layers: int = 1  # Layers of the encoder.
-    decoder_layers: int = 1  # Layers of the decoder.
-    bidirectional: bool = True  # Read the source from both ends.
-    attention: Literal["before", "after", "none"] = (
-        "after"  # look at the source before the cell, after it, or not
+    kind: Literal["rnn"] = setting("rnn", "Model architecture.")
+    cell: Literal["rnn", "gru", "lstm"] = setting("lstm", "Kind of recurrent cell.")
+    width: int = setting(256, "Width of the decoder state.", least=1)
+    embedding: int = setting(256, "Width of the embeddings.", least=1)
+    encoder_layers: int = setting(1, "Number of encoder layers.", least=1)
+    decoder_layers: int = setting(1, "Number of decoder layers.", least=1)
+    bidirectional: bool = setting(True, "Read the source in both directions.")
+    attention: Literal["before", "after", "none"] = setting(
+        "after", "Attend to the source before the recurrent cell, after it, or not at all."
     )
-    score: ScoreName = (
-        "multiplicative"  # How the decoder's state is compared with the encoder's states.
+    score: ScoreName = setting(
+        "multiplicative",
+        "How attention compares decoder and encoder states; custom:Name for a class of your own.",
+        custom=True,
     )
-    score_width: int = 0  # Inner width of the additive score. 0: the decoder's width.
-    tie: Literal["none", "target", "all"] = (
-        "none"  # Which embeddings share weights (the output layer only if embedding = width).
+    score_width: int = setting(
+        0, "Inner width of the additive score. 0: the width of the decoder.", least=0
     )
-    dropout: float = 0.2  # On embeddings, between layers and before the output.
-    fast: bool = True  # torch's cells. Off: the readable ones, equal and slower.
+    tie: Literal["none", "target", "all"] = setting(
+        "none",
+        "Share target embeddings and output layer; all: source too. Needs embedding = width.",
+    )
+    dropout: float = setting(
+        0.2, "Dropout on embeddings, between layers and before the output.", least=0, below=1
+    )
+    fast: bool = setting(True, "Use PyTorch's cells; false: readable ones, equal but slower.")
 
     def __post_init__(self) -> None:
+        self._check_tie()
+        self._check_directions()
+
+    def _check_tie(self) -> None:
         if self.tie != "none" and self.embedding != self.width:
             raise UserError(
                 f"model.tie={self.tie} needs model.embedding = model.width = {self.width}"
             )
+
+    def _check_directions(self) -> None:
         if self.bidirectional and self.width % 2:
             raise UserError(
                 f"model.width={self.width} must be even for a bidirectional encoder: each "
@@ -172,62 +259,93 @@ ModelConfig = TransformerConfig | RNNConfig
 class TrainConfig:
     """How weights are learned."""
 
-    epochs: float = 0  # Passes over the data. 0: use steps.
-    steps: int = 10000  # Updates, where epochs is 0.
-    minutes: float = 0  # Stop after this much training time, if it comes first. 0: no limit.
-    seed: int = 1  # Seed of weights, order and dropout.
-    optimizer: Literal["adamw", "adam", "sgd", "muon"] = (
-        "adamw"  # muon: for the matrices of the blocks, AdamW for the rest
+    epochs: float = setting(0, "Passes over the training data. 0: use steps.", least=0)
+    steps: int = setting(10000, "Number of updates, if epochs is 0.", least=0)
+    minutes: float = setting(
+        0, "Stop after this many minutes of training. 0: no time limit.", least=0
     )
-    rate: float = 1e-3  # Highest learning rate.
-    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = (
-        "inverse_sqrt"  # after warm-up
+    seed: int = setting(
+        1,
+        "Random seed of the initial weights, the order of the data and dropout.",
+        least=0,
+        below=SEEDS,
     )
-    warmup: int = 400  # Steps over which the rate rises from zero.
-    betas: tuple[float, float] = (0.9, 0.98)  # Of Adam.
-    weight_decay: float = 0.0  # Of AdamW, on matrices only.
-    clip: float = 1.0  # Largest global norm of the gradient. 0: no clipping.
-    smoothing: float = 0.1  # Label smoothing.
-    rdrop: float = (
-        0.0  # Weight of R-Drop: two looks with different dropout must agree. 0: one look.
+    optimizer: Literal["adamw", "adam", "sgd", "muon"] = setting(
+        "adamw", "Optimizer; muon: for the matrices of the layers, with AdamW for the rest."
     )
-    # Decay of a moving average of the weights, which is then what is judged and used. 0: none.
-    ema: float = 0.0
-    # Leave out a step whose loss or gradient norm is so many sigmas above the last ones. 0: never.
-    spike: float = 6.0
-    accumulate: int = 1  # Batches per update.
-    precision: Literal["auto", "fp32", "bf16"] = (
-        "auto"  # auto: bf16 on a GPU that has it, else fp32
+    rate: float = setting(1e-3, "Peak learning rate.", least=0)
+    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = setting(
+        "inverse_sqrt", "Learning rate schedule after the warmup."
     )
-    device: str = (
-        "auto"  # auto (a CUDA GPU if there is one), cpu, cuda, cuda:1 (the second GPU) or mps.
+    warmup: int = setting(
+        400, "Steps over which the learning rate rises linearly from zero.", least=0
     )
-    path: Literal["auto", "plain", "packed", "compiled", "captured"] = (
-        "auto"  # how a GPU computes a step; same numbers
+    betas: tuple[float, float] = setting((0.9, 0.98), "Betas of Adam and AdamW.", least=0)
+    weight_decay: float = setting(0.0, "Weight decay of AdamW, on matrices only.", least=0)
+    clip: float = setting(
+        1.0, "Clip the global norm of the gradient to this. 0: no clipping.", least=0
     )
-    strategy: Literal["ddp", "fsdp"] = (
-        "ddp"  # Under torchrun: every process holds the model, or a part of it.
+    smoothing: float = setting(0.1, "Label smoothing.", least=0)
+    rdrop: float = setting(
+        0.0, "Weight of R-Drop: two passes with different dropout must agree. 0: one pass.", least=0
     )
-    # CPU threads. 0: as many as torch would use; the number is then written here, since results
-    # depend on it.
-    threads: int = 0
-    evaluate_every: int = 500  # Steps between looks at the dev data.
-    save_every: int = 500  # Steps between checkpoints.
-    log_every: int = 50  # Steps between lines of the log.
-    patience: int = 0  # Stop after this many looks at the dev data without a better loss. 0: never.
-    keep: int = 3  # Checkpoints kept, besides the best.
-    average: int = 0  # use the mean of the last so many checkpoints, if dev agrees. 0: do not
-    metric: Literal["loss", "accuracy", "exact_match", "bleu"] = (
-        "loss"  # of the best checkpoint, on dev
+    ema: float = setting(
+        0.0,
+        "Decay of a moving average of the weights, which is evaluated and used. 0: none.",
+        least=0,
     )
-    start_from: str = (
-        ""  # A run whose weights and tokenizer are copied to start from (fine-tuning).
+    spike: float = setting(
+        6.0,
+        "Skip a step whose loss or gradient norm is this many sigmas above recent ones. 0: never.",
+        least=0,
     )
-    tensorboard: Literal["auto", "on", "off"] = "auto"  # event files; auto: if it is installed
+    accumulate: int = setting(1, "Batches per update (gradient accumulation).", least=1)
+    precision: Literal["auto", "fp32", "bf16"] = setting(
+        "auto", "Precision of training; auto: bf16 on a GPU that supports it, else fp32."
+    )
+    device: str = setting(
+        "auto", "Device: auto (a CUDA GPU if there is one), cpu, cuda, cuda:1 (second GPU) or mps."
+    )
+    path: Literal["auto", "plain", "packed", "compiled", "captured"] = setting(
+        "auto", "How a GPU computes a training step; the results are the same, the speed is not."
+    )
+    strategy: Literal["ddp", "fsdp"] = setting(
+        "ddp", "Under torchrun: each process holds the whole model (ddp) or a part of it (fsdp)."
+    )
+    threads: int = setting(
+        0, "CPU threads. 0: PyTorch's choice, recorded here because results depend on it.", least=0
+    )
+    evaluate_every: int = setting(500, "Steps between evaluations on the validation set.", least=1)
+    save_every: int = setting(500, "Steps between checkpoints.", least=1)
+    log_every: int = setting(50, "Steps between lines of the log.", least=1)
+    patience: int = setting(
+        0, "Stop after this many evaluations without a better validation loss. 0: never.", least=0
+    )
+    keep: int = setting(3, "Number of latest checkpoints to keep, besides the best.", least=1)
+    average: int = setting(
+        0,
+        "Average this many last checkpoints, if that helps on the validation set. 0: do not.",
+        least=0,
+    )
+    metric: Literal["loss", "accuracy", "exact_match", "bleu"] = setting(
+        "loss", "Metric on the validation set that selects the best checkpoint."
+    )
+    start_from: str = setting(
+        "", "Run whose weights and tokenizer training starts from (fine-tuning)."
+    )
+    tensorboard: Literal["auto", "on", "off"] = setting(
+        "auto", "Write TensorBoard event files; auto: if TensorBoard is installed."
+    )
 
     def __post_init__(self) -> None:
+        self._check_length()
+        self._check_optimizer()
+
+    def _check_length(self) -> None:
         if not self.epochs and not self.steps:
             raise UserError("train.steps=0 and train.epochs=0: nothing would be trained")
+
+    def _check_optimizer(self) -> None:
         if self.optimizer == "muon" and self.strategy == "fsdp":
             raise UserError(
                 "train.optimizer=muon needs whole matrices: train.strategy=ddp, or another "
@@ -239,22 +357,29 @@ class TrainConfig:
 class SearchConfig:
     """How an answer is found."""
 
-    width: int = 5  # Beam width; 1 is greedy.
-    length_penalty: float = 1.0  # A finished hypothesis is ranked by log-probability / length^this.
-    patience: float = 1.0  # Stop at width × this finished hypotheses.
-    limit_ratio: float = 2.0  # Longest answer, in source tokens × this + limit_extra.
-    limit_extra: int = 20  # See limit_ratio.
-    minimum: int = 0  # Shortest answer, in tokens.
-    no_repeat: int = 0  # No n-gram of this size twice. 0: allowed.
-    # The n-th best continuation of a hypothesis counts as n times this worse: n-best lists differ
-    # more.
-    diversity: float = 0.0
-    # Weight of the coverage penalty: answers that leave parts of the source unread are worth less.
-    coverage: float = 0.0
-    precision: Literal["fp32", "bf16"] = "fp32"  # Of the weights, in decoding.
-    batch_tokens: int = 4096  # Source tokens decoded together.
-    split: bool = (
-        True  # A text longer than any in training is answered in parts, cut at sentence ends.
+    width: int = setting(5, "Beam width; 1 is greedy search.", least=1)
+    length_penalty: float = setting(
+        1.0, "Hypotheses are ranked by log-probability / length^length_penalty.", least=0
+    )
+    patience: float = setting(1.0, "Stop when width × patience hypotheses are finished.", least=0)
+    limit_ratio: float = setting(
+        2.0, "Longest answer: source tokens × limit_ratio + limit_extra.", least=0
+    )
+    limit_extra: int = setting(20, "Tokens added to the longest answer, see limit_ratio.", least=0)
+    minimum: int = setting(0, "Shortest answer, in tokens.", least=0)
+    no_repeat: int = setting(
+        0, "Do not repeat n-grams of this size. 0: repetitions are allowed.", least=0
+    )
+    diversity: float = setting(
+        0.0, "Penalty per rank among the continuations of a hypothesis: n-best lists vary.", least=0
+    )
+    coverage: float = setting(
+        0.0, "Weight of the coverage penalty on answers that ignore parts of the source.", least=0
+    )
+    precision: Literal["fp32", "bf16"] = setting("fp32", "Precision of the weights in decoding.")
+    batch_tokens: int = setting(4096, "Source tokens per batch in decoding.", least=1)
+    split: bool = setting(
+        True, "Split texts longer than any in training at sentence ends, and join the answers."
     )
 
 
@@ -269,7 +394,10 @@ class Config:
     search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
-        # An RNN asks on the CPU how long its sentences are, so no graph can hold its step.
+        self._check_path()
+
+    def _check_path(self) -> None:
+        """An RNN needs the lengths of its sentences on the CPU, so no graph can hold its step."""
         if isinstance(self.model, RNNConfig) and self.train.path in ("compiled", "captured"):
             raise UserError(
                 f"train.path={self.train.path} needs model.kind=transformer: an RNN trains with "
@@ -277,31 +405,8 @@ class Config:
             )
 
 
-AT_LEAST_ONE = {
-    *(
-        f"model.{n}"
-        for n in (
-            "width",
-            "ffn",
-            "heads",
-            "embedding",
-            "encoder_layers",
-            "decoder_layers",
-            "max_positions",
-        )
-    ),
-    *(f"train.{n}" for n in ("accumulate", "evaluate_every", "save_every", "log_every", "keep")),
-    *(
-        "data.max_length",
-        "data.batch_tokens",
-        "text.size",
-        "search.width",
-        "search.batch_tokens",
-        "model.relative_clip",
-    ),
-}
 ELSEWHERE = dict.fromkeys(("search.beam", "search.beam_size", "search.num_beams"), "search.width")
-"""Names that our settings have in other places, of which no spelling leads to ours."""
+"""Names that our settings have in other toolkits, none of which is spelled like ours."""
 MODELS: dict[str, type[TransformerConfig] | type[RNNConfig]] = {
     "transformer": TransformerConfig,
     "rnn": RNNConfig,
@@ -311,75 +416,190 @@ SECTIONS: dict[str, Any] = {
 }
 
 
+# ---- what there is to set ----
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, as its field describes it."""
+
+    section: str
+    kind: str  # of the model that has it; empty outside the section of the model
+    name: str
+    type: Any
+    default: Any
+    help: str
+    least: int | None
+    below: int | None
+    custom: bool
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names it may have, besides `custom:Name`; empty if it is not a choice."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+
+def all_settings() -> list[Setting]:
+    """Every setting in the order of config.toml; those of each model one after the other."""
+    settings: list[Setting] = []
+    for section, section_class in SECTIONS.items():
+        classes = MODELS.values() if section == "model" else [section_class]
+        for class_of_kind in classes:
+            settings += settings_of(section, class_of_kind).values()
+    return settings
+
+
+def settings_of(section: str, section_class: Any) -> dict[str, Setting]:
+    """The settings of the dataclass of a section, by name."""
+    types_by_name = get_type_hints(section_class)
+    defaults = section_class()
+
+    settings = {}
+    for definition in dataclasses.fields(section_class):
+        name = definition.name
+        settings[name] = Setting(
+            section=section,
+            kind=getattr(defaults, "kind", ""),
+            name=name,
+            type=types_by_name[name],
+            default=getattr(defaults, name),
+            **definition.metadata,
+        )
+    return settings
+
+
+# ---- from settings to a Config ----
+
+
 def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
     """Construct a Config; an unknown key names its nearest neighbour, a wrong value says what is
     allowed.
     """
-    parts: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     for section, values in settings.items():
-        if section not in SECTIONS:
-            raise UserError(f"no section {section}{nearest(section, SECTIONS)}")
-        cls = SECTIONS[section]
-        if section == "model":
-            kind = values.get("kind", "transformer")
-            if not isinstance(kind, str) or kind not in MODELS:
-                raise UserError(f"model.kind={kind}: choose transformer or rnn")
-            cls = MODELS[kind]
-        hints = get_type_hints(cls)
-        for name in (name for name in values if name not in hints):
-            for other in MODELS if section == "model" else ():
-                if name in get_type_hints(MODELS[other]):
-                    raise UserError(
-                        f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)"
-                    )
-            meant = ELSEWHERE.get(f"{section}.{name}")
-            hint = f"; did you mean {meant}?" if meant else nearest(name, hints, f"{section}.")
-            raise UserError(f"no setting {section}.{name}{hint}")
-        parts[section] = cls(
-            **{n: _checked(v, hints[n], f"{section}.{n}") for n, v in values.items()}
-        )
-    return Config(**parts)
+        section_class = _class_of(section, values)
+        known = settings_of(section, section_class)
+        for name in values:
+            if name not in known:
+                raise _unknown(section, name, values, known)
+
+        checked = {name: _checked(value, known[name]) for name, value in values.items()}
+        sections[section] = section_class(**checked)
+    return Config(**sections)
 
 
-def _checked(value: Any, hint: Any, name: str) -> Any:
-    origin = get_origin(hint)
-    if origin is types.UnionType:  # may be left open
-        return None if value is None else _checked(value, get_args(hint)[0], name)
-    if (
-        isinstance(value, str) and origin is not Literal and hint is not str
-    ):  # from the command line
-        with contextlib.suppress(tomllib.TOMLDecodeError):
-            value = tomllib.loads(f"v = {value}")["v"]
-    if isinstance(value, int | float) and value < (1 if name in AT_LEAST_ONE else 0):
-        raise UserError(f"{name}={value}: must be at least {1 if name in AT_LEAST_ONE else 0}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{name}={value}: must be finite")
-    if name.endswith("seed") and isinstance(value, int | float) and value >= 2**63:
-        raise UserError(f"{name}={value}: must be less than 2^63")
-    if name.endswith("dropout") and isinstance(value, int | float) and value >= 1:
-        raise UserError(f"{name}={value}: must be less than 1")
-    if origin is Literal:
-        own_part = name in ("model.score", "model.position") and str(value).startswith("custom:")
-        if value in get_args(hint) or own_part:
-            return value
-        raise UserError(f"{name}={value}: choose {', '.join(map(str, get_args(hint)))}")
-    if origin is tuple and isinstance(value, list | tuple) and len(value) == len(get_args(hint)):
-        return tuple(_checked(v, h, name) for v, h in zip(value, get_args(hint), strict=True))
-    if origin is dict and isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, bool):
-        if hint is bool:
-            return value
-    elif hint in (float, str) and isinstance(value, int | float):
-        return hint(value)
-    elif hint is int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    elif hint in (int, str) and isinstance(value, hint):
+def _class_of(section: str, values: Mapping[str, Any]) -> Any:
+    """The dataclass of a section; that of the model depends on its kind."""
+    if section not in SECTIONS:
+        raise UserError(f"no section {section}{nearest(section, SECTIONS)}")
+    if section != "model":
+        return SECTIONS[section]
+
+    kind = values.get("kind", "transformer")
+    if not isinstance(kind, str) or kind not in MODELS:
+        raise UserError(f"model.kind={kind}: choose transformer or rnn")
+    return MODELS[kind]
+
+
+def _unknown(
+    section: str, name: str, values: Mapping[str, Any], known: Mapping[str, Setting]
+) -> UserError:
+    """The error that there is no such setting: another model has it, or something is like it."""
+    if section == "model":
+        for other, other_class in MODELS.items():
+            if name in settings_of(section, other_class):
+                kind = values.get("kind", "transformer")
+                return UserError(
+                    f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)"
+                )
+
+    meant = ELSEWHERE.get(f"{section}.{name}")
+    if meant:
+        return UserError(f"no setting {section}.{name}; did you mean {meant}?")
+    return UserError(f"no setting {section}.{name}{nearest(name, known, f'{section}.')}")
+
+
+TYPE_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    float | None: "a number",
+    bool: "true or false",
+    str: "a text",
+    tuple[float, float]: "two numbers, such as [0.9, 0.98]",
+    dict[str, Any]: "options by name, such as {complexity = 3}",
+}
+"""How an error message calls the type of a setting."""
+
+
+def _checked(value: Any, spec: Setting) -> Any:
+    """The value as the setting's type, if it is one that the setting may have."""
+    if spec.choices:
+        _check_choice(value, spec)
         return value
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(
-        hint, str(hint)
-    )
-    raise UserError(f"{name}={value}: must be {wanted}")
+
+    try:
+        converted = _converted(value, spec.type)
+    except (ValueError, OverflowError):
+        wanted = TYPE_WORDS[spec.type]
+        raise UserError(f"{spec.full_name}={value}: must be {wanted}") from None
+
+    numbers = converted if isinstance(converted, tuple) else (converted,)
+    for number in numbers:
+        if isinstance(number, int | float):
+            _check_bounds(number, value, spec)
+    return converted
+
+
+def _check_choice(value: Any, spec: Setting) -> None:
+    if value in spec.choices:
+        return
+    if spec.custom and str(value).startswith("custom:"):
+        return
+    raise UserError(f"{spec.full_name}={value}: choose {', '.join(spec.choices)}")
+
+
+def _check_bounds(number: float, value: Any, spec: Setting) -> None:
+    """value: what the caller wrote, for the message."""
+    if isinstance(number, float) and not math.isfinite(number):
+        raise UserError(f"{spec.full_name}={value}: must be finite")
+    if spec.least is not None and number < spec.least:
+        raise UserError(f"{spec.full_name}={value}: must be at least {spec.least}")
+    if spec.below is not None and number >= spec.below:
+        below = "2^63" if spec.below == SEEDS else spec.below
+        raise UserError(f"{spec.full_name}={value}: must be less than {below}")
+
+
+def _converted(value: Any, wanted: Any) -> Any:
+    """The value as the wanted type if nothing is lost (100.0 is a whole number, 1.5 is not), else
+    ValueError.
+    """
+    if get_origin(wanted) is types.UnionType:  # X | None
+        return None if value is None else _converted(value, get_args(wanted)[0])
+
+    if isinstance(value, str) and wanted is not str:  # from the command line
+        value = tomllib.loads(f"v = {value}")["v"]
+
+    if get_origin(wanted) is tuple and isinstance(value, list | tuple):
+        items = zip(value, get_args(wanted), strict=True)
+        return tuple(_converted(item, item_type) for item, item_type in items)
+    if get_origin(wanted) is dict and isinstance(value, Mapping):
+        return dict(value)
+    if wanted in (bool, str) and isinstance(value, wanted):
+        return value
+
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and wanted in (float, str):
+        return wanted(value)
+    if is_number and wanted is int and value % 1 == 0:
+        return int(value)
+    raise ValueError
+
+
+# ---- layers of settings ----
 
 
 def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
@@ -390,23 +610,34 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
     for layer in layers:
         for section, values in layer.items():
             below = merged.setdefault(section, {})
-            if (
-                section == "model"
-                and "kind" in values
-                and values["kind"] != below.get("kind", "transformer")
-            ):
-                known = get_type_hints(MODELS.get(str(values["kind"]), TransformerConfig))
-                for name in [n for n in below if n not in known or n == "kind"]:
-                    del below[name]
-            for asked, other in (("steps", "epochs"), ("batch_tokens", "batch_sentences")):
-                if asked in values and other in below and other not in values:
-                    below[other] = 0  # or the layer below would win over what was asked for
-            if isinstance(below.get("options"), dict) and isinstance(
-                values.get("options"), Mapping
-            ):
-                values = {**values, "options": {**below["options"], **values["options"]}}
+            if section == "model":
+                _drop_other_kind(below, values)
+            _drop_alternatives(below, values)
+
+            old_options = below.get("options")
             below.update(values)
+            if isinstance(old_options, dict) and isinstance(values.get("options"), Mapping):
+                below["options"] = {**old_options, **values["options"]}
     return merged
+
+
+def _drop_other_kind(below: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Where `values` asks for another kind of model, drop what only the old kind has."""
+    if "kind" not in values or values["kind"] == below.get("kind", "transformer"):
+        return
+
+    new_class = MODELS.get(str(values["kind"]), TransformerConfig)
+    known = settings_of("model", new_class)
+    for name in list(below):
+        if name not in known or name == "kind":
+            del below[name]
+
+
+def _drop_alternatives(below: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Epochs below would win over the steps that `values` asks for, and sentences over tokens."""
+    for asked, other in (("steps", "epochs"), ("batch_tokens", "batch_sentences")):
+        if asked in values and other in below and other not in values:
+            below[other] = 0
 
 
 def parse_overrides(words: Iterable[str]) -> Settings:
@@ -423,12 +654,13 @@ def parse_overrides(words: Iterable[str]) -> Settings:
             )
         if path[0] not in SECTIONS:
             raise UserError(f"no section {path[0]}{nearest(path[0], SECTIONS)}")
-        at: dict[str, Any] = settings.setdefault(path[0], {})
+
+        table: dict[str, Any] = settings.setdefault(path[0], {})
         for step in path[1:-1]:
-            at = at.setdefault(step, {})
-            if not isinstance(at, dict):
+            table = table.setdefault(step, {})
+            if not isinstance(table, dict):
                 raise UserError(f"{name}: {step} is a value, not a section")
-        at[path[-1]] = text
+        table[path[-1]] = text
     return settings
 
 
@@ -456,13 +688,15 @@ def to_toml(settings: Mapping[str, Mapping[str, Any]]) -> str:
     """TOML that reads back equal."""
     blocks = []
     for section, values in settings.items():
-        tables = {n: v for n, v in values.items() if isinstance(v, Mapping)}
-        lines = [
-            f"[{section}]",
-            *(f"{n} = {_toml(v)}" for n, v in values.items() if n not in tables and v is not None),
-        ]
+        tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+        lines = [f"[{section}]"]
+        for name, value in values.items():
+            if name not in tables and value is not None:  # TOML has no None: it is left out
+                lines.append(f"{name} = {_toml(value)}")
+
         for name, table in tables.items():
-            lines += ["", f"[{section}.{name}]", *(f"{n} = {_toml(v)}" for n, v in table.items())]
+            lines += ["", f"[{section}.{name}]"]
+            lines += [f"{key} = {_toml(value)}" for key, value in table.items()]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 
@@ -473,11 +707,18 @@ def _toml(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return (
-        '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
-    )
+    characters = [_escaped_control(character) for character in escaped]
+    return '"' + "".join(characters) + '"'
+
+
+def _escaped_control(character: str) -> str:
+    """TOML allows no control characters in a text."""
+    if character < " " or character == "\x7f":
+        return f"\\u{ord(character):04x}"
+    return character
 
 
 def load(path: Path) -> Config:
