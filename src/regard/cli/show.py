@@ -127,20 +127,7 @@ def show_attention(
     from regard.pictures.heatmaps import head_grid, heatmap
 
     is_page = out.suffix.lower() in (".html", ".htm")
-    one_chosen = bool(layer or head)
-    conflicts = {
-        "a page shows every layer and head: choose there, or name a picture": is_page
-        and (one_chosen or heads or how != "mean" or words),
-        "--heads shows them all: leave out --layer, --head and --how": heads
-        and (one_chosen or how != "mean"),
-        "rollout is of all layers and heads: leave out --layer and --head": how == "rollout"
-        and one_chosen,
-        "one head needs no --how": bool(head) and how == "max",
-        "norms are known of tokens: leave out --words": how == "norm" and words,
-    }
-    for problem, present in conflicts.items():
-        if present:
-            raise UserError(problem)
+    _refuse_conflicts(is_page, heads, bool(layer), bool(head), how, words)
 
     _, result = answered(run, text, device=device)
     record = result.attention.words() if words else result.attention
@@ -160,6 +147,23 @@ def show_attention(
             out=out,
         )
     print(out)
+
+
+def _refuse_conflicts(
+    is_page: bool, heads: bool, has_layer: bool, has_head: bool, how: str, words: bool
+) -> None:
+    """Refuse options of `show attention` that contradict each other."""
+    is_choice = has_layer or has_head
+    if is_page and (is_choice or heads or how != "mean" or words):
+        raise UserError("a page shows every layer and head: choose there, or name a picture")
+    if heads and (is_choice or how != "mean"):
+        raise UserError("--heads shows them all: leave out --layer, --head and --how")
+    if how == "rollout" and is_choice:
+        raise UserError("rollout is of all layers and heads: leave out --layer and --head")
+    if how == "max" and has_head:
+        raise UserError("one head needs no --how")
+    if how == "norm" and words:
+        raise UserError("norms are known of tokens: leave out --words")
 
 
 def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | None) -> Any:
