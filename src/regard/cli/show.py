@@ -50,7 +50,9 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
 
 @show.command("model")
 def show_model(run: RunFolder) -> None:
-    """The parts of a model and its settings.  Example: `regard show model runs/demo`"""
+    """The parts of a model and its settings.
+    Example: `regard show model runs/demo`
+    """
     from regard.config import to_settings, to_toml
 
     opened = regard.Run.open(run)
@@ -81,8 +83,8 @@ def _shape(parameters: list[Any]) -> str:
 def show_curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = Path("curves.png")
 ) -> None:
-    """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out
-    curves.svg`
+    """Learning curves of one run or several.
+    Example: `regard show curves runs/a runs/b --out curves.svg`
     """
     from regard.pictures.curves import curves
 
@@ -120,8 +122,8 @@ def show_attention(
     words: Annotated[bool, typer.Option("--words", help="Words on the axes, not tokens.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1
-    --head 2`
+    """Where the model looks.
+    Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`
     """
     refuse_options([text], show_attention)
     from regard.pictures.heatmaps import head_grid, heatmap
@@ -213,8 +215,8 @@ def show_training(
     out: Out = Path("training.png"),
     device: Device = "auto",
 ) -> None:
-    """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo
-    "he's calm ." --head 2`
+    """How attention came about, checkpoint by checkpoint.
+    Example: `regard show training runs/demo "he's calm ." --head 2`
     """
     refuse_options([text], show_training)
     from regard.pictures.heatmaps import growth
@@ -254,8 +256,8 @@ def show_beam(
     out: Out = Path("beam.png"),
     device: Device = "auto",
 ) -> None:
-    """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm
-    ." --beam 3`
+    """The beam as a tree: what the search tried.
+    Example: `regard show beam runs/demo "he's calm ." --beam 3`
     """
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
@@ -272,7 +274,9 @@ def show_embeddings(
     count: Annotated[int, typer.Option(min=1, help="So many tokens, frequent ones first.")] = 60,
     out: Out = Path("embeddings.png"),
 ) -> None:
-    """Embeddings in two dimensions.  Example: `regard show embeddings runs/demo --side target`"""
+    """Embeddings in two dimensions.
+    Example: `regard show embeddings runs/demo --side target`
+    """
     from regard.pictures.embeddings import embedding_map
     from regard.text.vocabulary import FIRST
 
@@ -308,8 +312,8 @@ def show_gradients(
     ] = 100,
     out: Out = Path("gradients.png"),
 ) -> None:
-    """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show
-    gradients --length 60`
+    """How far back the gradient of an RNN, LSTM, Transformer or run reaches.
+    Example: `regard show gradients --length 60`
     """
     from regard.inspection.flow import gradient_flow, textbook
     from regard.pictures.curves import gradients
@@ -336,8 +340,8 @@ def show_positions(
     length: Annotated[int, typer.Option(min=1)] = 100,
     out: Out = Path("positions.png"),
 ) -> None:
-    """Positional encodings as a matrix and as curves.  Example: `regard show positions
-    --width 32`
+    """Positional encodings as a matrix and as curves.
+    Example: `regard show positions --width 32`
     """
     import torch
 
@@ -381,7 +385,9 @@ def show_evidence(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """What an answer hangs on.  Example: `regard show evidence runs/demo "he's calm ."`"""
+    """What an answer hangs on.
+    Example: `regard show evidence runs/demo "he's calm ."`
+    """
     refuse_options([text], show_evidence)
     from regard.inspection import evidence
 
