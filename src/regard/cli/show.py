@@ -1,6 +1,7 @@
 """`regard show`: pictures."""
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -32,7 +33,7 @@ Block = Annotated[
 
 
 def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
-    """A translator and its answer; what there is to warn of is told."""
+    """A translator and its answer to a text; its warnings go to stderr."""
     translator = regard.load(run, **wishes)
     result = next(translator.translate([text]))
     if not result.logprobs:
@@ -49,40 +50,49 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
 
 @show.command("model")
 def show_model(run: RunFolder) -> None:
-    """The parts of a model and its settings.  Example: `regard show model runs/demo`"""
+    """The parts of a model and its settings.
+    Example: `regard show model runs/demo`
+    """
     from regard.config import to_settings, to_toml
 
-    opened, parts = regard.Run.open(run), dict[str, list[Any]]()
+    opened = regard.Run.open(run)
+    parts: dict[str, list[Any]] = {}  # parameters by the first names of their path
     for name, weights in opened.new_model().named_parameters():
-        parts.setdefault(re.sub(r"^(\w+\.(blocks\.\d+|\w+)).*", r"\1", name), []).append(weights)
-    counts = {name: sum(weights.numel() for weights in its) for name, its in parts.items()}
-    shapes = [
-        " × ".join(map(str, its[0].shape)) if len(its) == 1 else f"{len(its)} tensors"
-        for its in parts.values()
-    ]
+        part = re.sub(r"^(\w+\.(blocks\.\d+|\w+)).*", r"\1", name)
+        parts.setdefault(part, []).append(weights)
+
+    counts = {part: sum(weights.numel() for weights in group) for part, group in parts.items()}
+    total = sum(counts.values())
     rows = [
-        (name, shape, f"{n:,}", f"{n / sum(counts.values()):.1%}")
-        for (name, n), shape in zip(counts.items(), shapes)
+        (part, _shape(group), f"{counts[part]:,}", f"{counts[part] / total:.1%}")
+        for part, group in parts.items()
     ]
-    table(
-        ["part", "shape", "parameters", "share"],
-        [*rows, ("all", "", f"{sum(counts.values()):,}", "")],
-    )
+    rows.append(("all", "", f"{total:,}", ""))
+    table(["part", "shape", "parameters", "share"], rows)
     print(to_toml({"model": to_settings(opened.config)["model"]}), end="")
+
+
+def _shape(parameters: list[Any]) -> str:
+    """The shape of the only parameter of a part, or how many there are."""
+    if len(parameters) == 1:
+        return " × ".join(map(str, parameters[0].shape))
+    return f"{len(parameters)} tensors"
 
 
 @show.command("curves")
 def show_curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = Path("curves.png")
 ) -> None:
-    """Learning curves of one run or several.  Example: `regard show curves runs/a runs/b --out
-    curves.svg`
+    """Learning curves of one run or several.
+    Example: `regard show curves runs/a runs/b --out curves.svg`
     """
     from regard.pictures.curves import curves
 
     opened = [regard.Run.open(run) for run in runs]
-    alone = len({run.path.name for run in opened}) == len(opened)
-    curves({run.path.name if alone else str(run.path): run.records() for run in opened}, out)
+    names = [run.path.name for run in opened]
+    if len(set(names)) < len(names):
+        names = [str(run.path) for run in opened]
+    curves({name: run.records() for name, run in zip(names, opened)}, out)
     print(out)
 
 
@@ -112,31 +122,18 @@ def show_attention(
     words: Annotated[bool, typer.Option("--words", help="Words on the axes, not tokens.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Where the model looks.  Example: `regard show attention runs/demo "he's calm ." --layer 1
-    --head 2`
+    """Where the model looks.
+    Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`
     """
     refuse_options([text], show_attention)
     from regard.pictures.heatmaps import head_grid, heatmap
 
     is_page = out.suffix.lower() in (".html", ".htm")
-    one_chosen = bool(layer or head)
-    conflicts = {
-        "a page shows every layer and head: choose there, or name a picture": is_page
-        and (one_chosen or heads or how != "mean" or words),
-        "--heads shows them all: leave out --layer, --head and --how": heads
-        and (one_chosen or how != "mean"),
-        "rollout is of all layers and heads: leave out --layer and --head": how == "rollout"
-        and one_chosen,
-        "one head needs no --how": bool(head) and how == "max",
-        "norms are known of tokens: leave out --words": how == "norm" and words,
-    }
-    for problem, present in conflicts.items():
-        if present:
-            raise UserError(problem)
+    _refuse_conflicts(is_page, heads, bool(layer), bool(head), how, words)
 
     _, result = answered(run, text, device=device)
     record = result.attention.words() if words else result.attention
-    matrix, note = _matrix(record, block, how, layer, head)
+    matrix = _matrix(record, block, how, layer, head)  # (T, S); refuses what is not there
     title = f"{text} → {result.text}"
     if is_page:
         result.write_page(out)
@@ -145,33 +142,67 @@ def show_attention(
     else:
         labels = {"rollout": "share that came from there", "norm": "share of what was handed over"}
         heatmap(
-            matrix, *record.sides(block), title=title + note, label=labels.get(how, ""), out=out
+            matrix,
+            *record.sides(block),
+            title=f"{title} ({_caption(record, block, how, layer, head)})",
+            label=labels.get(how, ""),
+            out=out,
         )
     print(out)
 
 
-def _matrix(
-    record: Any, block: str, how: str, layer: int | None, head: int | None
-) -> tuple[Any, str]:
-    """What was asked for, and a note of it for the title."""
+def _refuse_conflicts(
+    is_page: bool, heads: bool, has_layer: bool, has_head: bool, how: str, words: bool
+) -> None:
+    """Refuse options of `show attention` that contradict each other."""
+    is_choice = has_layer or has_head
+    if is_page and (is_choice or heads or how != "mean" or words):
+        raise UserError("a page shows every layer and head: choose there, or name a picture")
+    if heads and (is_choice or how != "mean"):
+        raise UserError("--heads shows them all: leave out --layer, --head and --how")
+    if how == "rollout" and is_choice:
+        raise UserError("rollout is of all layers and heads: leave out --layer and --head")
+    if how == "max" and has_head:
+        raise UserError("one head needs no --how")
+    if how == "norm" and words:
+        raise UserError("norms are known of tokens: leave out --words")
+
+
+def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | None) -> Any:
+    """The weights (T, S) that were asked for; layer and head count from 1."""
     if not record.blocks:
         raise UserError("this model has no attention to show (model.attention=none)")
-    for name, given, count in zip(
-        ("layer", "head"),
-        (layer, head),
-        record.blocks[block].shape if block in record.blocks else (),
-    ):
-        if given is not None and given > count:
-            raise UserError(f"--{name} {given}: {block} attention has {count}, counted from 1")
-    whose = f"head {head}" if head else "largest of heads" if how == "max" else "mean of heads"
-    told = [
-        block,
-        f"layer {layer or len(record.blocks.get(block, ()))}",
-        whose,
-        "by value norm" * (how == "norm"),
-    ]
-    note = f" ({', '.join(filter(None, [block, 'rollout'] if how == 'rollout' else told))})"
-    return record.matrix(block, how, layer=(layer or 0) - 1, head=head and head - 1), note
+    if block in record.blocks:
+        layers, heads = record.blocks[block].shape[:2]  # of (L, H, T, S)
+        _check_number("layer", layer, block, layers)
+        _check_number("head", head, block, heads)
+
+    layer_index = -1 if layer is None else layer - 1
+    head_index = None if head is None else head - 1
+    return record.matrix(block, how, layer=layer_index, head=head_index)
+
+
+def _check_number(name: str, number: int | None, block: str, count: int) -> None:
+    """Refuse a layer or head that the block does not have."""
+    if number is not None and number > count:
+        raise UserError(f"--{name} {number}: {block} attention has {count}, counted from 1")
+
+
+def _caption(record: Any, block: str, how: str, layer: int | None, head: int | None) -> str:
+    """What a heatmap shows, for its title: block, layer, and how heads became one."""
+    if how == "rollout":
+        return f"{block}, rollout"
+
+    parts = [block, f"layer {layer or len(record.blocks[block])}"]
+    if head:
+        parts.append(f"head {head}")
+    elif how == "max":
+        parts.append("largest of heads")
+    else:
+        parts.append("mean of heads")
+    if how == "norm":
+        parts.append("by value norm")
+    return ", ".join(parts)
 
 
 @show.command("training", context_settings=TEXTS)
@@ -184,8 +215,8 @@ def show_training(
     out: Out = Path("training.png"),
     device: Device = "auto",
 ) -> None:
-    """How attention came about, checkpoint by checkpoint.  Example: `regard show training runs/demo
-    "he's calm ." --head 2`
+    """How attention came about, checkpoint by checkpoint.
+    Example: `regard show training runs/demo "he's calm ." --head 2`
     """
     refuse_options([text], show_training)
     from regard.pictures.heatmaps import growth
@@ -197,17 +228,23 @@ def show_training(
             f"train.save_every=100"
         )
     count = min(len(names), 10)
-    names = [names[i * (len(names) - 1) // (count - 1)] for i in range(count)]
+    last = len(names) - 1
+    names = [names[number * last // (count - 1)] for number in range(count)]  # evenly spaced
+
     _, result = answered(run, text, checkpoint=names[-1], device=device)
-    record, (_, note) = result.attention, _matrix(result.attention, block, "mean", layer, head)
-    looks = {
-        int(name[5:]): regard.load(run, checkpoint=name, device=device).look(text, result.ids)
-        for name in names
-    }
-    matrices = [
-        (step, _matrix(look, block, "mean", layer, head)[0]) for step, look in looks.items()
-    ]
-    growth(matrices, *record.sides(block), title=f"{text} → {result.text}{note}", out=out)
+    record = result.attention
+    # A wrong --layer, --head or --block is refused before every checkpoint is loaded.
+    _matrix(record, block, "mean", layer, head)
+
+    matrices = []
+    for name in names:
+        step = int(name.removeprefix("step-"))
+        attention = regard.load(run, checkpoint=name, device=device).look(text, result.ids)
+        matrices.append((step, _matrix(attention, block, "mean", layer, head)))
+
+    caption = _caption(record, block, "mean", layer, head)
+    title = f"{text} → {result.text} ({caption})"
+    growth(matrices, *record.sides(block), title=title, out=out)
     print(out)
 
 
@@ -219,8 +256,8 @@ def show_beam(
     out: Out = Path("beam.png"),
     device: Device = "auto",
 ) -> None:
-    """The beam as a tree: what the search tried.  Example: `regard show beam runs/demo "he's calm
-    ." --beam 3`
+    """The beam as a tree: what the search tried.
+    Example: `regard show beam runs/demo "he's calm ." --beam 3`
     """
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
@@ -237,30 +274,31 @@ def show_embeddings(
     count: Annotated[int, typer.Option(min=1, help="So many tokens, frequent ones first.")] = 60,
     out: Out = Path("embeddings.png"),
 ) -> None:
-    """Embeddings in two dimensions.  Example: `regard show embeddings runs/demo --side target`"""
+    """Embeddings in two dimensions.
+    Example: `regard show embeddings runs/demo --side target`
+    """
     from regard.pictures.embeddings import embedding_map
     from regard.text.vocabulary import FIRST
 
     opened = regard.Run.open(run)
     if side not in ("source", "target"):
         raise UserError(f"--side {side}: choose source or target")
-    tokenizer, half = (
-        getattr(opened, side),
-        getattr(opened.model(), "encoder" if side == "source" else "decoder"),
-    )
-    start = FIRST + 256 * (tokenizer.kind == "bpe")  # whose bytes come first
+    tokenizer = opened.source if side == "source" else opened.target
+    model = opened.model()
+    half: Any = model.encoder if side == "source" else model.decoder
+
+    start = FIRST
+    if tokenizer.kind == "bpe":
+        start += 256  # skip the single bytes, which come first
     ids = list(range(start, min(tokenizer.size, start + count)))
-    whose = "shared by source and target" if opened.config.text.share else side
+    vectors = half.embedding.weight.detach()[ids].numpy()  # (ids, D)
+
+    vocabulary = "shared by source and target" if opened.config.text.share else side
     title = (
-        f"{opened.path.name}, {whose}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and "
+        f"{opened.path.name}, {vocabulary}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and "
         f"{FIRST} reserved ones"
     )
-    embedding_map(
-        half.embedding.weight.detach()[ids].numpy(),
-        tokenizer.token_texts(ids),
-        title=title,
-        out=out,
-    )
+    embedding_map(vectors, tokenizer.token_texts(ids), title=title, out=out)
     print(out)
 
 
@@ -274,24 +312,22 @@ def show_gradients(
     ] = 100,
     out: Out = Path("gradients.png"),
 ) -> None:
-    """How far back the gradient of an RNN, LSTM, Transformer or run reaches.  Example: `regard show
-    gradients --length 60`
+    """How far back the gradient of an RNN, LSTM, Transformer or run reaches.
+    Example: `regard show gradients --length 60`
     """
     from regard.inspection.flow import gradient_flow, textbook
     from regard.pictures.curves import gradients
 
-    models = (
-        {one.path.name: one.model() for one in map(regard.Run.open, runs)} if runs else textbook()
-    )
-    title = "How far back the gradient reaches" + (
-        "" if runs else ": untrained, RNN and LSTM without attention"
-    )
-    gradients(
-        {name: gradient_flow(model, length) for name, model in models.items()},
-        title=title,
-        answer=length // 2,
-        out=out,
-    )
+    title = "How far back the gradient reaches"
+    if runs:
+        opened = [regard.Run.open(run) for run in runs]
+        models = {run.path.name: run.model() for run in opened}
+    else:
+        models = textbook()
+        title += ": untrained, RNN and LSTM without attention"
+
+    flows = {name: gradient_flow(model, length) for name, model in models.items()}
+    gradients(flows, title=title, answer=length // 2, out=out)
     print(out)
 
 
@@ -304,16 +340,18 @@ def show_positions(
     length: Annotated[int, typer.Option(min=1)] = 100,
     out: Out = Path("positions.png"),
 ) -> None:
-    """Positional encodings as a matrix and as curves.  Example: `regard show positions
-    --width 32`
+    """Positional encodings as a matrix and as curves.
+    Example: `regard show positions --width 32`
     """
     import torch
 
     from regard.nn import Position, sinusoids
     from regard.pictures.positions import positions_figure
 
-    table = sinusoids(torch.arange(length), width)
-    if name != "sinusoidal":
+    places = torch.arange(length)
+    if name == "sinusoidal":
+        encodings = sinusoids(places, width)  # (T, D)
+    else:
         from regard.models.transformer import TransformerEncoder
 
         encoder = regard.Run.open(name).model().encoder
@@ -321,10 +359,10 @@ def show_positions(
             raise UserError(
                 f"{name}: its positions are not a table that is added to the embeddings"
             )
-        table = encoder.position.embed(
-            torch.zeros(length, encoder.position.width), torch.arange(length)
-        ).detach()
-    positions_figure(table.numpy(), Path(name).name, out)
+        zeros = torch.zeros(length, encoder.position.width)
+        encodings = encoder.position.embed(zeros, places).detach()  # (T, D)
+
+    positions_figure(encodings.numpy(), Path(name).name, out)
     print(out)
 
 
@@ -347,106 +385,157 @@ def show_evidence(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """What an answer hangs on.  Example: `regard show evidence runs/demo "he's calm ."`"""
+    """What an answer hangs on.
+    Example: `regard show evidence runs/demo "he's calm ."`
+    """
     refuse_options([text], show_evidence)
-    import regard.inspection.evidence as reasons
+    from regard.inspection import evidence
 
     translator, result = answered(run, text, beam=beam, device=device)
-    lost, seen = reasons.occlusion(translator, result), result.attention
-    at, looked = None if token is None else _place(token, seen.target), "cross" in seen.blocks
-    columns = {"attention": seen.matrix()} if looked else {}
-    columns |= {
-        "occlusion": lost,
-        "gradient × input": reasons.gradient_times_input(translator, result),
-    }
-    alike = {how: reasons.agreement(seen, lost, how) for how in ("mean", "rollout") if looked}
-    worth = reasons.heads(translator, [result]) if heads else []
-    layers = reasons.logit_lens(translator, result) if lens else []
-    if out is not None:
-        from regard.pictures.heatmaps import heatmap
+    record = result.attention
+    occlusion = evidence.occlusion(translator, result)  # (T, S)
+    row = None if token is None else _token_number(token, record.target)
+    has_attention = "cross" in record.blocks
 
-        label, title = "log-probability lost without it", f"{text} → {result.text}"
-        heatmap(
-            lost,
-            seen.target,
-            seen.source,
-            title=f"{title} (occlusion)",
-            signed=True,
-            label=label,
-            out=out,
-        )
+    matrices = {"attention": record.matrix()} if has_attention else {}  # (T, S) each
+    matrices["occlusion"] = occlusion
+    matrices["gradient × input"] = evidence.gradient_times_input(translator, result)
+    head_losses = evidence.heads(translator, [result]) if heads else []
+    layers = evidence.logit_lens(translator, result) if lens else []
+
+    if out is not None:
+        title = f"{text} → {result.text} (occlusion)"
+        _draw_occlusion(occlusion, record, title, out)
     if as_json:
-        found: dict[str, Any] = {
-            name.replace(" × ", "_times_"): matrix.tolist() for name, matrix in columns.items()
-        }
-        found |= {
-            "heads": [one._asdict() for one in worth],
-            "lens": [[one._asdict() for one in row] for row in layers],
-        }
-        found |= {
-            "rank_correlation": {
-                how: value if value == value else None for how, value in alike.items()
-            }
-        }
-        print(
-            json.dumps(
-                {"text": result.text, "source": seen.source, "target": seen.target, **found},
-                ensure_ascii=False,
-            )
-        )
+        print(_evidence_json(result, matrices, head_losses, layers))
         return
-    print(result.text if out is None else f"{result.text}\n{out}")
-    source, target = _numbered(seen.source), _numbered(seen.target)
-    if at is not None:
-        rows = [
-            [name, *(f"{m[at, i]:.4f}" for m in columns.values())] for i, name in enumerate(source)
-        ]
+
+    print(result.text)
+    if out is not None:
+        print(out)
+    if row is None:
+        _print_strongest(matrices, record)
     else:
-        sized = [
-            abs(m) if name == "gradient × input" else m for name, m in columns.items()
-        ]  # whose sign says little
-        tops = [
-            [(i := by[t].argmax(), m[t, i]) for by, m in zip(sized, columns.values())]
-            for t in range(len(lost))
-        ]
-        rows = [
-            [name, *(f"{source[i]} {value:.3g}" for i, value in row)]
-            for name, row in zip(target, tops)
-        ]
-    table(["token", *columns] if at is None else [f"for {target[at]}", *columns], rows)
-    if looked:
-        print(f"{reasons.correlation(seen, lost)}\n{reasons.LIMIT}")
-    if worth:
-        named = (
-            (f"{one.block} layer {one.layer + 1} head {one.head + 1}", f"{one.lost:+.4f}")
-            for one in worth
-        )
-        table(["head", "lost without it"], named)
+        _print_row(matrices, record, row)
+    if has_attention:
+        print(evidence.correlation(record, occlusion))
+        print(evidence.LIMIT)
+    if head_losses:
+        _print_heads(head_losses)
     elif heads:
         print("This model has no heads.")
     if lens:
-        said = [
-            [f"{name} {p:.2f}" for row in layers for name, p in row[t].likely[:1]]
-            for t in range(len(lost))
-        ]
-        table(
-            ["token", *(f"layer {n + 1}" for n in range(len(layers)))],
-            ([name, *row] for name, row in zip(target, said)),
-        )
+        _print_lens(layers, record)
+
+
+def _draw_occlusion(occlusion: Any, record: Any, title: str, out: Path) -> None:
+    """Draw the occlusion (T, S) as a heatmap."""
+    from regard.pictures.heatmaps import heatmap
+
+    heatmap(
+        occlusion,
+        record.target,
+        record.source,
+        title=title,
+        signed=True,
+        label="log-probability lost without it",
+        out=out,
+    )
+
+
+def _evidence_json(
+    result: Any, matrices: dict[str, Any], head_losses: list[Any], layers: list[Any]
+) -> str:
+    """All evidence of one answer as a JSON object."""
+    from regard.inspection.evidence import agreement
+
+    record = result.attention
+    correlations: dict[str, float | None] = {}
+    if "attention" in matrices:
+        for how in ("mean", "rollout"):
+            correlation = agreement(record, matrices["occlusion"], how)
+            correlations[how] = None if math.isnan(correlation) else correlation
+
+    values = {name.replace(" × ", "_times_"): matrix.tolist() for name, matrix in matrices.items()}
+    return json.dumps(
+        {
+            "text": result.text,
+            "source": record.source,
+            "target": record.target,
+            **values,
+            "heads": [head._asdict() for head in head_losses],
+            "lens": [[reading._asdict() for reading in layer] for layer in layers],
+            "rank_correlation": correlations,
+        },
+        ensure_ascii=False,
+    )
+
+
+def _print_strongest(matrices: dict[str, Any], record: Any) -> None:
+    """Print for each target token the source token that each kind of evidence names first."""
+    source = _numbered(record.source)
+    rows = []
+    for number, name in enumerate(_numbered(record.target)):
+        cells = []
+        for kind, matrix in matrices.items():
+            values = matrix[number]  # (S,)
+            # The sign of gradient × input says little, so there the largest of either sign counts.
+            strengths = abs(values) if kind == "gradient × input" else values
+            strongest = strengths.argmax()
+            cells.append(f"{source[strongest]} {values[strongest]:.3g}")
+        rows.append([name, *cells])
+    table(["token", *matrices], rows)
+
+
+def _print_row(matrices: dict[str, Any], record: Any, row: int) -> None:
+    """Print all evidence for one target token, a line for each source token."""
+    target = _numbered(record.target)
+    rows = [
+        [name, *(f"{matrix[row, column]:.4f}" for matrix in matrices.values())]
+        for column, name in enumerate(_numbered(record.source))
+    ]
+    table([f"for {target[row]}", *matrices], rows)
+
+
+def _print_heads(head_losses: list[Any]) -> None:
+    """Print what target tokens lose without each head."""
+    rows = [
+        (f"{head.block} layer {head.layer + 1} head {head.head + 1}", f"{head.lost:+.4f}")
+        for head in head_losses
+    ]
+    table(["head", "lost without it"], rows)
+
+
+def _print_lens(layers: list[Any], record: Any) -> None:
+    """Print the token that each layer of the decoder would have said, for each target token."""
+    rows = []
+    for number, name in enumerate(_numbered(record.target)):
+        cells = []
+        for readings in layers:
+            likeliest, probability = readings[number].likely[0]
+            cells.append(f"{likeliest} {probability:.2f}")
+        rows.append([name, *cells])
+    table(["token", *(f"layer {number + 1}" for number in range(len(layers)))], rows)
 
 
 def _numbered(tokens: list[str]) -> list[str]:
-    """As they are shown; one that comes again has its place, from 0, behind it."""
+    """The tokens as they are shown; one that occurs twice is followed by its place, from 0."""
     from regard.pictures import shown
 
-    return [shown(token) + f" ({i})" * (tokens.count(token) > 1) for i, token in enumerate(tokens)]
+    labels = []
+    for place, token in enumerate(tokens):
+        label = shown(token)
+        if tokens.count(token) > 1:
+            label += f" ({place})"
+        labels.append(label)
+    return labels
 
 
-def _place(token: str, target: list[str]) -> int:
+def _token_number(token: str, target: list[str]) -> int:
+    """The place in the answer of a token that is given by its text or by its number from 0."""
     if token.isdecimal() and int(token) < len(target):
         return int(token)
     if token not in target:
-        raise UserError(
-            f"--token: no {token!r} in {' '.join(f'{i}:{name}' for i, name in enumerate(target))}"
-        )
+        choices = " ".join(f"{place}:{name}" for place, name in enumerate(target))
+        raise UserError(f"--token: no {token!r} in {choices}")
     return target.index(token)

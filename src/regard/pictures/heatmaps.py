@@ -1,15 +1,22 @@
-"""Attention as heatmaps: rows are the tokens that look, columns the tokens looked at
-(`AttentionRecord.sides` names them).
+"""Attention as heatmaps.
+
+Rows are the tokens that look, columns the tokens looked at (`AttentionRecord.sides` names them).
 """
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import UserError
-from regard.pictures import Axis, Figure, Place, blank, save, shown, text_style
+from regard.pictures import Axes, Axis, Figure, Place, blank, save, shown, text_style
+
+if TYPE_CHECKING:
+    from matplotlib.image import AxesImage
+else:
+    AxesImage = Any
 
 LARGEST = 9.0  # points; label size where cells leave room for it
 SMALLEST = 4.5  # points; below it only every second, third … label is written
@@ -26,13 +33,16 @@ def heatmap(
     label: str = "",
     out: Place = None,
 ) -> Figure:
-    """One matrix (T, S): the tokens that look down, those looked at across, one colour scale from 0
-    to 1, or to the largest where none is above a half.
+    """Draw one matrix (T, S) as a heatmap.
 
-    signed: values of both signs, such as evidence, on a scale as wide as the largest; a dash marks
-    those below 0, also in grey.
+    The tokens that look are written down the left side, those looked at across the top. Colours
+    reach from 0 to 1, or to the largest weight where none is above a half.
+
+    signed: values of both signs, such as evidence. Colours reach as far below 0 as above it, to the
+    largest value of either sign; a dash marks values below 0, also in grey.
     """
-    figure = _panels(np.asarray(weights)[None, None], rows, columns, title, (), signed, label)
+    grid = np.asarray(weights)[None, None]  # (1, 1, T, S)
+    figure = _panels(grid, rows, columns, title, signed=signed, label=label)
     figure.axes[0].xaxis.tick_top()
     return save(figure, out)
 
@@ -40,12 +50,15 @@ def heatmap(
 def head_grid(
     weights: ArrayLike, rows: Tokens, columns: Tokens, *, title: str = "", out: Place = None
 ) -> Figure:
-    """Every head (L, H, T, S) as a small heatmap: a row of them for each layer, one colour scale
-    from 0 to 1.
+    """Draw every head of (L, H, T, S) as a small heatmap, one row for each layer.
+
+    All of them share one colour scale: from 0 to 1, or to the largest weight where none is above a
+    half.
     """
-    grid = np.asarray(weights)
+    grid = np.asarray(weights)  # (L, H, T, S)
     names = [f"layer {layer + 1} · head {head + 1}" for layer, head in np.ndindex(grid.shape[:2])]
-    return save(_panels(grid, rows, columns, title, names), out)
+    figure = _panels(grid, rows, columns, title, names)
+    return save(figure, out)
 
 
 def growth(
@@ -56,17 +69,42 @@ def growth(
     title: str = "",
     out: Place = None,
 ) -> Figure:
-    """The same matrix (T, S) after so many steps of training each: small heatmaps in the order
-    given, at most five to a row.
+    """Draw how one matrix (T, S) changes during training.
+
+    matrices: pairs of a training step and the matrix after it. They become small heatmaps in the
+    order given, at most five to a row.
     """
     down = math.ceil(len(matrices) / 5)
     across = math.ceil(len(matrices) / down)
+
     panels = [np.asarray(matrix) for _, matrix in matrices]
-    panels += panels[:1] * (down * across - len(panels))  # without a name, so not drawn
-    grid = np.stack(panels).reshape(down, across, *panels[0].shape)
-    return save(
-        _panels(grid, rows, columns, title, [f"step {step:,}" for step, _ in matrices]), out
-    )
+    missing = down * across - len(panels)
+    panels += panels[:1] * missing  # they get no name, so they are not drawn
+    grid = np.stack(panels).reshape(down, across, *panels[0].shape)  # (down, across, T, S)
+
+    names = [f"step {step:,}" for step, _ in matrices]
+    figure = _panels(grid, rows, columns, title, names)
+    return save(figure, out)
+
+
+class ColourScale(NamedTuple):
+    """The values at both ends of the colours, and Matplotlib's name of the colours."""
+
+    low: float
+    high: float
+    colours: str
+
+
+class Layout(NamedTuple):
+    """Sizes in inches: one cell, the whole figure, and all panels together."""
+
+    cell: float
+    width: float
+    height: float
+    panels_width: float
+    panels_height: float
+    is_flat: bool
+    """Too low for a colour bar at the right of the panels: it goes below them."""
 
 
 def _panels(
@@ -78,74 +116,146 @@ def _panels(
     signed: bool = False,
     label: str = "",
 ) -> Figure:
-    """A panel for each matrix of `grid` (L, H, T, S); with names: small, and only those that have
-    one. Tokens left and below.
+    """Draw a panel for each matrix of `grid` (L, H, T, S), and one colour bar for all.
+
+    With names the panels are small, and only those that have a name are drawn. Tokens are written
+    left of the first panel of each row and below the last panel of each column.
     """
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or 0 in grid.shape:
         raise UserError(
             f"attention of shape {grid.shape}, expected (layers, heads, {len(rows)}, "
             f"{len(columns)}), none of them 0"
         )
-    down, across, *_ = grid.shape
-    count = max(len(rows), len(columns))
-    cell = (
-        min(0.22, max(0.11, 1.8 / count), 5.25 / count)
-        if names
-        else min(0.42, max(0.2, 5 / count), 24 / count)
-    )  # inches
-    left, below = (0.07 * max(len(shown(token)) for token in tokens) for tokens in (rows, columns))
-    width = across * (max(len(columns) * cell, 0.9) + 0.12) + left + 1.0
-    tall, wide = down * (len(rows) * cell + 0.35), across * len(columns) * cell
-    height = tall + below + (0.5 if title else 0.2) + (0.7 if tall < 1 else 0)
-    figure = blank(max(width, 2.6), max(height, 1.8), title)
+
+    down, across = grid.shape[:2]
+    layout = _layout(down, across, rows, columns, titled=bool(title), small=bool(names))
+    scale = _colour_scale(grid, signed)
+    figure = blank(layout.width, layout.height, title)
     panels = figure.subplots(down, across, squeeze=False)
-    most = float(np.nanmax(np.abs(grid), initial=1e-30))
-    reach = most if signed or most <= 0.5 else 1.0
-    low, colours = (-reach, "RdBu_r") if signed else (0.0, "viridis")
+
     for number, ((y, x), axes) in enumerate(np.ndenumerate(panels)):
         if names and number >= len(names):
             axes.remove()
             continue
-        image = axes.imshow(grid[y, x], vmin=low, vmax=reach, cmap=colours, interpolation="nearest")
+
+        matrix = grid[y, x]  # (T, S)
+        image = axes.imshow(
+            matrix, vmin=scale.low, vmax=scale.high, cmap=scale.colours, interpolation="nearest"
+        )
         axes.spines[:].set_visible(False)
         axes.set_title(names[number] if names else "", fontsize=7.5, pad=3)
         if signed:
-            places = np.argwhere(grid[y, x] < -reach / 20)[:, ::-1]
-            inks = [
-                "white" if grid[y, x][row, column] < -0.6 * reach else "black"
-                for column, row in places
-            ]
-            axes.scatter(*places.T, marker="_", s=(cell * 30) ** 2, c=inks, linewidths=0.8)
-        _name(axes.yaxis, rows if x == 0 else [], cell)
-        _name(axes.xaxis, columns if y == down - 1 else [], cell, turn=True)
-    # As long as the picture is high, but no longer than 3.5 inches: a tall one needs no tall bar.
-    # Below a flat one, 2 inches.
-    where, shrink = ("right", min(1.0, 3.5 / tall)) if tall >= 1 else ("bottom", min(1.0, 2 / wide))
-    ticks = [low, (low + reach) / 2, reach]
+            _mark_negatives(axes, matrix, scale, layout.cell)
+
+        is_leftmost = x == 0
+        is_lowest = y == down - 1
+        _label_axis(axes.yaxis, rows if is_leftmost else [], layout.cell)
+        _label_axis(axes.xaxis, columns if is_lowest else [], layout.cell, may_turn=True)
+
+    bar_label = label or "attention weight"
+    if signed:
+        bar_label += " (–: below 0)"
+    _colour_bar(figure, image, scale, layout, bar_label)
+    return figure
+
+
+def _layout(
+    down: int, across: int, rows: Tokens, columns: Tokens, *, titled: bool, small: bool
+) -> Layout:
+    """Sizes for `down` × `across` panels with room for tokens, title and colour bar."""
+    count = max(len(rows), len(columns))
+    if small:
+        cell = min(0.22, max(0.11, 1.8 / count), 5.25 / count)
+    else:
+        cell = min(0.42, max(0.2, 5 / count), 24 / count)
+
+    panels_width = across * len(columns) * cell
+    panels_height = down * (len(rows) * cell + 0.35)
+    is_flat = panels_height < 1
+
+    room_left = 0.07 * max(len(shown(token)) for token in rows)
+    room_below = 0.07 * max(len(shown(token)) for token in columns)
+    room_for_title = 0.5 if titled else 0.2
+    room_for_bar = 0.7 if is_flat else 0
+
+    width = across * (max(len(columns) * cell, 0.9) + 0.12) + room_left + 1.0
+    height = panels_height + room_below + room_for_title + room_for_bar
+    return Layout(
+        cell=cell,
+        width=max(width, 2.6),
+        height=max(height, 1.8),
+        panels_width=panels_width,
+        panels_height=panels_height,
+        is_flat=is_flat,
+    )
+
+
+def _colour_scale(grid: np.ndarray, signed: bool) -> ColourScale:
+    """One scale for all panels, so that their colours can be compared."""
+    largest = float(np.nanmax(np.abs(grid), initial=1e-30))
+    if signed:
+        return ColourScale(-largest, largest, "RdBu_r")
+
+    # On a scale up to 1, weights that are all small would be one dark colour.
+    high = largest if largest <= 0.5 else 1.0
+    return ColourScale(0.0, high, "viridis")
+
+
+def _mark_negatives(axes: Axes, matrix: np.ndarray, scale: ColourScale, cell: float) -> None:
+    """Put a dash on the cells below 0, so that the sign can be read without colours.
+
+    Values very near 0 get none.
+    """
+    rows, columns = np.nonzero(matrix < -scale.high / 20)
+    values = matrix[rows, columns]
+    inks = ["white" if value < -0.6 * scale.high else "black" for value in values]
+    axes.scatter(columns, rows, marker="_", s=(cell * 30) ** 2, c=inks, linewidths=0.8)
+
+
+def _colour_bar(
+    figure: Figure, image: AxesImage, scale: ColourScale, layout: Layout, label: str
+) -> None:
+    """Draw the colour bar at the right of the panels, or below flat ones.
+
+    At the right it is as long as the panels are high, but no longer than 3.5 inches: a tall picture
+    needs no tall bar. Below it is at most 2 inches long.
+    """
+    if layout.is_flat:
+        location = "bottom"
+        shrink = min(1.0, 2 / layout.panels_width)
+    else:
+        location = "right"
+        shrink = min(1.0, 3.5 / layout.panels_height)
+
     bar = figure.colorbar(
         image,
         ax=figure.axes,
-        location=where,
-        ticks=ticks,
+        location=location,
+        ticks=[scale.low, (scale.low + scale.high) / 2, scale.high],
         format="%.2g",
         shrink=shrink,
         aspect=18,
         pad=0.02,
     )
-    bar.set_label((label or "attention weight") + " (–: below 0)" * signed, fontsize=8)
+    bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)
-    return figure
 
 
-def _name(axis: Axis, tokens: Tokens, cell: float, *, turn: bool = False) -> None:
-    """Write the tokens along an axis of cells of so many inches, as large as fits; `turn` them
-    where one is too long.
+def _label_axis(axis: Axis, tokens: Tokens, cell: float, *, may_turn: bool = False) -> None:
+    """Write the tokens along an axis, as large as its cells allow.
+
+    cell: its length in inches. may_turn: turn all labels upright if one is too long for its cells.
     """
-    fitting = cell * 72 * 0.72  # points
-    every = max(1, math.ceil(SMALLEST / fitting))
-    size, places = min(LARGEST, fitting * every), range(0, len(tokens), every)
-    names = [shown(tokens[i]) for i in places]
-    turn = turn and max(map(len, names), default=0) * size * 0.75 >= cell * 72 * every
-    axis.set_ticks(places, names, fontsize=size, rotation=90 if turn else 0, **text_style())
+    cell_points = cell * 72
+    fitting_size = cell_points * 0.72  # leaves a gap between two labels
+    every = max(1, math.ceil(SMALLEST / fitting_size))
+    size = min(LARGEST, fitting_size * every)
+
+    places = range(0, len(tokens), every)
+    labels = [shown(tokens[place]) for place in places]
+    longest = max(map(len, labels), default=0) * size * 0.75  # points, if every letter is wide
+    is_turned = may_turn and longest >= cell_points * every
+
+    axis.set_ticks(places, labels, fontsize=size, rotation=90 if is_turned else 0, **text_style())
     axis.set_tick_params(length=2, pad=2)

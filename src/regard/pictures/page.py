@@ -1,9 +1,9 @@
 """One HTML file that shows attention: no network, no other files, opens anywhere.
 
-A weight w is kept as the byte n·√w, n = 255: 0 and 1 stay what they are, the small weights of long
-inputs stay apart, and all come back within √w/n + 1/4n². Where the page would grow over 20 MB, n is
-smaller, and the page says how exact it is. Each layer is packed on its own, and unpacked when it is
-chosen.
+A weight w is kept as the byte n·√w, n = 255 levels: 0 and 1 stay what they are, the small weights
+of long inputs stay apart, and all come back within √w/n + 1/4n². Where the page would grow over
+20 MB, n is smaller, and the page says how exact it is. Each layer is packed on its own into a chunk
+of text, and unpacked when it is chosen.
 """
 
 import base64
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,8 +49,21 @@ NAMES = {
     ),
     "gradient": ("gradient × input", "output tokens", "input tokens"),
 }
-LIMIT = 20_000_000
+LIMIT = 20_000_000  # characters of a page
+FRAME = 60_000  # characters kept free for the template, its style and its script
 LEVELS = (255, 180, 127, 90, 75, 63, 45, 31, 21, 15)
+POLICY = (
+    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+    "base-uri 'none'; form-action 'none'"
+)
+Chunks = dict[str, str]  # by name, such as cross-0: block and layer
+
+
+class PackedWeights(NamedTuple):
+    """The weights of every layer as chunks, and the number of levels that they were rounded to."""
+
+    levels: int
+    chunks: Chunks
 
 
 def attention_page(
@@ -62,81 +75,35 @@ def attention_page(
     evidence: Mapping[str, np.ndarray] | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """The page as text: of every token, where it looked and who looked at it, in each layer and
-    head; and what the search tried.
+    """The HTML of a page that shows one answer and its attention.
 
-    `alternatives` are other answers with their scores; `evidence` has signed matrices (T, S) named
-    occlusion or gradient.
+    It shows of every token where it looked and who looked at it, in each layer and head, and what
+    the search tried. `alternatives` are other answers with their scores; `evidence` has signed
+    matrices (T, S) named occlusion or gradient.
     """
     if not record.blocks:
         raise UserError("a page of attention needs a model that has some (model.attention is none)")
-    if any(not -1 <= node.parent < i for i, node in enumerate(tree)):
+    if any(not -1 <= node.parent < number for number, node in enumerate(tree)):
         raise UserError("in a tree of the search, the parent of a node stands before it")
-    whole = len(record.blocks) == 3  # as rollout needs it
-    blocks = [
-        _block(name, record, w.shape, norms=name in record.norms, rollout=whole)
-        for name, w in record.blocks.items()
-    ]
-    chunks = {}
+
+    blocks = _attention_blocks(record)
+    evidence_chunks: Chunks = {}
     for name, matrix in (evidence or {}).items():
-        matrix = np.nan_to_num(matrix, posinf=0, neginf=0)
-        scale = float(np.abs(matrix).max(initial=1e-9)) / 32767
-        blocks.append(_block(name, record, (1, 1, *np.shape(matrix)), scale=scale))
-        chunks[f"{name}-0"] = _packed(np.rint(matrix / scale).astype("<i2").tobytes())
-    data: dict[str, Any] = {
-        "in": record.text_in,
-        "out": record.text_out,
-        "blocks": blocks,
-        "notes": list(notes),
-    }
-    data["words"] = (
-        _words(record.text_in, record.source_spans),
-        _words(record.text_out, record.target_spans),
-    )
-    data["tree"] = [
-        [shown(n.token), n.parent, n.step, *_finite(np.exp(n.logprob), n.total), n.fate]
-        for n in tree
-    ]
-    data["alternatives"] = [[text, *_finite(score)] for text, score in alternatives]
-    data["candidates"] = [
-        [[shown(token), *_finite(p)] for token, p in step] for step in record.candidates
-    ]
-    n, weights = _weights(
-        record, LIMIT - 60_000 - len(json.dumps(data)) - sum(map(len, chunks.values()))
-    )
-    half, little = (f"{100 * (w**0.5 / n + 0.25 / n**2):.2g}" for w in (0.5, 0.01))
-    exact = (
-        f"Weights are kept in {n} steps of their square root: 50 % is exact to ±{half} points, 1 "
-        f"% to ±{little}."
-    )
-    data |= {"levels": n, "exact": exact}
-    # JSON, in ASCII, that cannot end its <script> element, whatever the tokens say.
-    island = (
-        json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    )
-    # shown while the rest is still being loaded
-    first = f"{blocks[0]['name']}-{blocks[0]['shape'][0] - 1}"
-    chunks = {first: weights[first]} | weights | chunks
-    scripts = [
-        f'<script type="text/plain" id="{key}">{text}</script>' for key, text in chunks.items()
-    ]
-    parts = {"DATA": island, "FIRST": scripts[0], "REST": "\n".join(scripts[1:])}
-    parts["TITLE"] = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
-    here = files("regard.pictures")
-    template, style, script = (
-        here.joinpath(f"page.{end}").read_text("utf-8") for end in ("html", "css", "js")
-    )
-    own = (
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (script, style)
-    )  # only these may work
-    policy = (
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; "
-        "form-action 'none'"
-    )
-    parts |= {"STYLE": style, "SCRIPT": script, "POLICY": policy.format(*own)}
-    # In one pass, so that a title that says {{DATA}} stays a title.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template)
+        block, chunk = _evidence_block(name, record, matrix)
+        blocks.append(block)
+        evidence_chunks[f"{name}-0"] = chunk
+
+    data = _answer_data(record, blocks, tree, alternatives, notes)
+    room = LIMIT - FRAME - len(json.dumps(data)) - sum(map(len, evidence_chunks.values()))
+    weights = _pack_weights(record, room)
+    data["levels"] = weights.levels
+    data["exact"] = _precision(weights.levels)
+
+    # The last layer of the first block is shown while the other chunks are still being loaded.
+    layers = blocks[0]["shape"][0]
+    first = f"{blocks[0]['name']}-{layers - 1}"
+    chunks = {first: weights.chunks[first]} | weights.chunks | evidence_chunks
+    return _fill_template(title, data, chunks)
 
 
 def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) -> Path:
@@ -150,27 +117,70 @@ def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) 
     return place
 
 
-def _finite(*numbers: float) -> list[float]:
+def _answer_data(
+    record: AttentionRecord,
+    blocks: list[dict[str, Any]],
+    tree: Sequence[Node],
+    alternatives: Sequence[tuple[str, float]],
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """All that the page's script reads as JSON, apart from the precision of the weights."""
+    return {
+        "in": record.text_in,
+        "out": record.text_out,
+        "blocks": blocks,
+        "notes": list(notes),
+        "words": (
+            _words(record.text_in, record.source_spans),
+            _words(record.text_out, record.target_spans),
+        ),
+        "tree": [_tree_row(node) for node in tree],
+        "alternatives": [[text, *_finite(score)] for text, score in alternatives],
+        "candidates": [
+            [[shown(token), *_finite(probability)] for token, probability in step]
+            for step in record.candidates
+        ],
+    }
+
+
+def _attention_blocks(record: AttentionRecord) -> list[dict[str, Any]]:
+    """Every kind of attention of the record, for the page."""
+    has_rollout = _has_rollout(record)
     return [
-        round(float(x), 6)
-        for x in np.nan_to_num(np.asarray(numbers, np.float64), posinf=1e9, neginf=-1e9)
+        _block(name, record, weights.shape, norms=name in record.norms, rollout=has_rollout)
+        for name, weights in record.blocks.items()
     ]
+
+
+def _evidence_block(
+    name: str, record: AttentionRecord, matrix: np.ndarray
+) -> tuple[dict[str, Any], str]:
+    """One kind of evidence (T, S) for the page, and its chunk of 16-bit numbers."""
+    matrix = np.nan_to_num(matrix, posinf=0, neginf=0)  # (T, S)
+    scale = float(np.abs(matrix).max(initial=1e-9)) / 32767
+    block = _block(name, record, (1, 1, *np.shape(matrix)), scale=scale)
+    codes = np.rint(matrix / scale).astype("<i2")
+    return block, _pack(codes.tobytes())
 
 
 def _block(
     name: str, record: AttentionRecord, shape: tuple[int, ...], **more: Any
 ) -> dict[str, Any]:
     """One kind of attention, or of evidence, for the page: its tokens and its shape."""
-    if name not in NAMES or ("scale" in more and name in record.blocks):
+    is_evidence = "scale" in more
+    if name not in NAMES or (is_evidence and name in record.blocks):
         raise UserError(f"there is no page of {name}: there is {', '.join(NAMES)}")
+
     label, *headings = NAMES[name]
-    kind = name if name in record.blocks else "cross"
-    rows, columns = ([shown(token) for token in tokens] for tokens in record.sides(kind))
+    row_tokens, column_tokens = record.sides(name if name in record.blocks else "cross")
+    rows = [shown(token) for token in row_tokens]
+    columns = [shown(token) for token in column_tokens]
     if len(shape) != 4 or shape[2:] != (len(rows), len(columns)) or 0 in shape:
         raise UserError(
             f"{name} attention has shape {shape}, expected (layers, heads, {len(rows)}, "
             f"{len(columns)})"
         )
+
     return {
         "name": name,
         "label": label,
@@ -182,46 +192,147 @@ def _block(
     }
 
 
+def _has_rollout(record: AttentionRecord) -> bool:
+    """Rollout follows the input through encoder, decoder and cross attention: it needs all."""
+    return len(record.blocks) == 3
+
+
 def _words(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[str], list[int]] | None:
     """The words of a text and, of each token, the number of its word."""
+    if not spans:
+        return None
     words, numbers, _ = grouped(text, spans)
-    return ([shown(word) for word in words], numbers) if spans else None
+    return [shown(word) for word in words], numbers
 
 
-def _weights(record: AttentionRecord, room: int) -> tuple[int, dict[str, str]]:
-    """The most levels whose chunks fit into that many characters, and the chunks."""
-    layers = {
-        f"{name}-{i}": w for name, weights in record.blocks.items() for i, w in enumerate(weights)
-    }
-    if len(record.blocks) == 3:
-        layers |= {f"{name}-rollout": record.matrix(name, "rollout") for name in record.blocks}
-    norms = {
-        f"{name}-{i}": v.astype("<f4").tobytes()
-        for name, lengths in record.norms.items()
-        for i, v in enumerate(lengths)
-    }
-
-    def packed(key: str, n: int) -> str:
-        codes = np.sqrt(np.clip(np.nan_to_num(layers[key].astype(np.float32)), 0, 1)) * n
-        return _packed(np.rint(codes).astype(np.uint8).tobytes() + norms.get(key, b""))
-
-    for n in LEVELS:  # first as if all layers were like the first one
-        if (
-            sum(len(packed(f"{name}-0", n)) * len(w) for name, w in record.blocks.items()) <= room
-            or n == LEVELS[-1]
-        ):
-            chunks = {key: packed(key, n) for key in layers}
-            if sum(map(len, chunks.values())) <= room:
-                break
-    return n, chunks
+def _tree_row(node: Node) -> list[Any]:
+    """A node of the search as the page reads it."""
+    probability, total = _finite(np.exp(node.logprob), node.total)
+    return [shown(node.token), node.parent, node.step, probability, total, node.fate]
 
 
-def _packed(raw: bytes) -> str:
-    """Noise packs best by letter counts alone, and what is mostly zeros by runs; both are quick."""
-    packers = [
-        zlib.compressobj(strategy=strategy, memLevel=9)
-        for strategy in (zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE)
+def _finite(*numbers: float) -> list[float]:
+    """The numbers as JSON can hold them: rounded, and neither infinite nor NaN."""
+    finite = np.nan_to_num(np.asarray(numbers, np.float64), posinf=1e9, neginf=-1e9)
+    return [round(float(number), 6) for number in finite]
+
+
+def _precision(levels: int) -> str:
+    """A sentence that says how exact the weights of the page are."""
+    half = _error_in_points(0.5, levels)
+    hundredth = _error_in_points(0.01, levels)
+    return (
+        f"Weights are kept in {levels} steps of their square root: 50 % is exact to "
+        f"±{half:.2g} points, 1 % to ±{hundredth:.2g}."
+    )
+
+
+def _error_in_points(weight: float, levels: int) -> float:
+    """By how many percentage points a weight may be off after rounding."""
+    return 100 * (weight**0.5 / levels + 0.25 / levels**2)
+
+
+def _pack_weights(record: AttentionRecord, room: int) -> PackedWeights:
+    """Pack all layers with as many levels as fit into `room` characters.
+
+    If even the fewest levels do not fit, they are used nevertheless.
+    """
+    layers = _layers(record)
+    norms = _norms(record)
+
+    def pack_layer(key: str, levels: int) -> str:
+        return _pack(_weight_codes(layers[key], levels) + norms.get(key, b""))
+
+    def estimate(levels: int) -> int:
+        """Characters of all layers, if each were as long as the first one of its block."""
+        return sum(
+            len(pack_layer(f"{name}-0", levels)) * len(block)
+            for name, block in record.blocks.items()
+        )
+
+    for levels in LEVELS[:-1]:
+        if estimate(levels) > room:
+            continue
+        chunks = {key: pack_layer(key, levels) for key in layers}
+        if sum(map(len, chunks.values())) <= room:
+            return PackedWeights(levels, chunks)
+
+    fewest = LEVELS[-1]
+    return PackedWeights(fewest, {key: pack_layer(key, fewest) for key in layers})
+
+
+def _layers(record: AttentionRecord) -> dict[str, np.ndarray]:
+    """The weights of each layer (H, T, S), and the rollout (T, S) of each block, by chunk name."""
+    layers: dict[str, np.ndarray] = {}
+    for name, block in record.blocks.items():
+        for number, weights in enumerate(block):
+            layers[f"{name}-{number}"] = weights  # (H, T, S)
+
+    if _has_rollout(record):
+        for name in record.blocks:
+            layers[f"{name}-rollout"] = record.matrix(name, "rollout")  # (T, S)
+    return layers
+
+
+def _norms(record: AttentionRecord) -> dict[str, bytes]:
+    """The value norms of each layer (H, S) as bytes, by chunk name."""
+    norms: dict[str, bytes] = {}
+    for name, block in record.norms.items():
+        for number, lengths in enumerate(block):
+            norms[f"{name}-{number}"] = lengths.astype("<f4").tobytes()  # (H, S)
+    return norms
+
+
+def _weight_codes(weights: np.ndarray, levels: int) -> bytes:
+    """A byte for each weight: its square root in so many levels. NaN becomes 0."""
+    clipped = np.clip(np.nan_to_num(weights.astype(np.float32)), 0, 1)
+    codes = np.rint(np.sqrt(clipped) * levels)
+    return codes.astype(np.uint8).tobytes()
+
+
+def _pack(raw: bytes) -> str:
+    """Compress bytes in the better of two quick ways, and write them as Base64.
+
+    Noise packs best by the frequency of bytes alone (Huffman), what is mostly zeros by runs (RLE).
+    """
+    candidates = []
+    for strategy in (zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE):
+        compressor = zlib.compressobj(strategy=strategy, memLevel=9)
+        candidates.append(compressor.compress(raw) + compressor.flush())
+    shortest = min(candidates, key=len)
+    return base64.b64encode(shortest).decode("ascii")
+
+
+def _fill_template(title: str, data: Mapping[str, Any], chunks: Chunks) -> str:
+    """The page's HTML, from its template, style and script beside this file."""
+    folder = files("regard.pictures")
+    template = folder.joinpath("page.html").read_text("utf-8")
+    style = folder.joinpath("page.css").read_text("utf-8")
+    script = folder.joinpath("page.js").read_text("utf-8")
+
+    first, *rest = [
+        f'<script type="text/plain" id="{key}">{chunk}</script>' for key, chunk in chunks.items()
     ]
-    return base64.b64encode(
-        min((packer.compress(raw) + packer.flush() for packer in packers), key=len)
-    ).decode("ascii")
+    parts = {
+        "TITLE": html.escape(title).encode("ascii", "xmlcharrefreplace").decode(),
+        "DATA": _script_safe_json(data),
+        "FIRST": first,
+        "REST": "\n".join(rest),
+        "STYLE": style,
+        "SCRIPT": script,
+        # The browser runs and applies these two texts and no others.
+        "POLICY": POLICY.format(script=_sha256(script), style=_sha256(style)),
+    }
+    # In one pass, so that a title that says {{DATA}} stays a title.
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _script_safe_json(data: Mapping[str, Any]) -> str:
+    """JSON, in ASCII, that cannot end its <script> element, whatever the tokens say."""
+    text = json.dumps(data)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _sha256(text: str) -> str:
+    """The digest of a text in the form that a content security policy names it."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,15 +1,17 @@
 """The beam as a tree: what was tried at each step, what went on, and what became the answer."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, Figure, Place, blank, save, shown, sizes, text_style
+from regard.pictures import COLOURS, Axes, Figure, Place, blank, save, shown, sizes, text_style
 from regard.records.tree import Node
 
-MOST = 60  # rows; with more of them, what was dropped at once is left out
-LOOKS: dict[str, dict[str, Any]] = {
+MAX_ROWS = 60  # with more of them, what was dropped at once is left out
+TOKEN_SIZE = 8.5  # points
+# What became of a node, the most important first, and how it is drawn.
+STYLES: dict[str, dict[str, Any]] = {
     "chosen": {"color": COLOURS[0], "linewidth": 2.6, "marker": "o", "markersize": 7},
     "kept": {
         "color": "#555555",
@@ -27,97 +29,152 @@ LOOKS: dict[str, dict[str, Any]] = {
         "linestyle": ":",
     },
 }
-SAID = {
+LEGEND = {
     "chosen": "the answer",
     "kept": "went on",
     "ended": "ended, not the best",
     "dropped": "dropped at once",
 }
-ORDER = list(LOOKS)
+FATES = list(STYLES)
+RANKS = {fate: rank for rank, fate in enumerate(FATES)}
+ROOT = -1  # the parent of the nodes of the first step
+Point = tuple[float, float]
 
 
 def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> Figure:
-    """Steps from left to right; below each token its probability, behind a whole answer the sum and
-    mean of its logprobs.
+    """Draw what a beam search tried as a tree, its steps from left to right.
 
-    The likeliest way on stays in its row, each other one gets a row of its own.
+    Below each token is its probability, behind a finished answer the sum and the mean of its
+    logprobs. The likeliest continuation stays in the row of its parent, each other one gets a row
+    of its own.
     """
     if not nodes:
         raise UserError("no tree to draw: nothing was tried")
-    rows = _rows(nodes, ORDER)
-    rows = rows if max(rows.values()) < MOST else _rows(nodes, ORDER[:-1])
-    last = [i for i in rows if nodes[i].fate == "ended"] + [
-        i for i in rows if nodes[i].fate == "chosen"
-    ][-1:]
-    labels = {i: shown(nodes[i].token, 16) for i in rows}
-    widths = {
-        i: max(width, 0.3) for i, (width, _) in zip(labels, sizes(list(labels.values()), 8.5))
-    }
-    starts = [0.25]  # inches from the left, of each step
-    for step in range(1 + max(nodes[i].step for i in rows)):
-        starts.append(starts[-1] + max(widths[i] for i in rows if nodes[i].step == step) + 0.38)
-    right = max(4.5, starts[-1] + 1.8)
-    figure = blank(right, (1 + max(rows.values())) * 0.28 + 0.9, title)
+
+    rows = _rows(nodes, FATES)
+    if max(rows.values()) >= MAX_ROWS:
+        rows = _rows(nodes, [fate for fate in FATES if fate != "dropped"])
+    labels = {number: shown(nodes[number].token, 16) for number in rows}
+    widths = _label_widths(labels)
+    columns = _columns(nodes, widths)
+    points = {number: (columns[nodes[number].step], row) for number, row in rows.items()}
+
+    lowest = max(rows.values())
+    right = max(4.5, columns[-1] + 1.8)
+    figure = blank(right, (1 + lowest) * 0.28 + 0.9, title)
     axes = figure.subplots()
-    axes.set(xlim=(0, right), ylim=(max(rows.values()) + 0.6, -0.6))
+    axes.set(xlim=(0, right), ylim=(lowest + 0.6, -0.6))
     axes.axis("off")
-    for i in sorted(rows, key=lambda i: -ORDER.index(nodes[i].fate)):  # the answer on top
-        node, x, y = nodes[i], starts[nodes[i].step], rows[i]
-        before = (starts[node.step - 1], rows[node.parent]) if node.parent >= 0 else (0.05, 0)
-        axes.plot(
-            [before[0], x - 0.16, x - 0.16, x],
-            [before[1], before[1], y, y],
-            **LOOKS[node.fate] | {"marker": ""},
-        )
-        axes.plot([x], [y], **LOOKS[node.fate], zorder=3)
-        ink, probability = "#666666" if node.fate == "dropped" else "black", math.exp(node.logprob)
-        axes.text(
-            x + 0.07, y - 0.06, labels[i], fontsize=8.5, va="bottom", color=ink, **text_style()
-        )
-        said = f"{probability:.2f}" if probability >= 0.005 else "< 0.01"
-        axes.text(x + 0.07, y + 0.11, said, fontsize=6, va="top", color=ink)
-        if i in last:
-            score = f"log p {node.total:.2f}, {node.total / (node.step + 1):.2f} a token".replace(
-                "-", "−"
-            )
-            axes.text(x + widths[i] + 0.2, y, score, fontsize=7.5, va="center")
-    for fate in dict.fromkeys(
-        nodes[i].fate for i in sorted(rows, key=lambda i: ORDER.index(nodes[i].fate))
-    ):
-        axes.plot([], [], **LOOKS[fate], label=SAID[fate])
-    hidden = (
-        f"{len(nodes) - len(rows):,} more were dropped at once; they are not drawn"
-        if len(rows) < len(nodes)
-        else None
-    )
-    columns = min(4, int(right / 1.7))
-    figure.legend(
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=8,
-        title=hidden,
-        title_fontsize=8,
+
+    finished = _finished(nodes, rows)
+    for number in sorted(rows, key=lambda number: -RANKS[nodes[number].fate]):  # the answer on top
+        node = nodes[number]
+        point = points[number]
+        parent = (0.05, 0.0) if node.parent == ROOT else points[node.parent]
+        _draw_node(axes, node, labels[number], point, parent)
+        if number in finished:
+            _draw_score(axes, node, point, widths[number])
+
+    _draw_legend(
+        figure,
+        axes,
+        fates={nodes[number].fate for number in rows},
+        hidden=len(nodes) - len(rows),
+        columns=min(4, int(right / 1.7)),
     )
     return save(figure, out)
 
 
 def _rows(nodes: Sequence[Node], fates: Sequence[str]) -> dict[int, int]:
-    """The row of each node of these fates, by its number."""
+    """The row of each node that has one of these fates, by the number of the node."""
     children: dict[int, list[int]] = {}
-    for i, node in enumerate(nodes):
+    for number, node in enumerate(nodes):
         if node.fate in fates:
-            children.setdefault(node.parent, []).append(i)
-    rows, lowest, waiting = {-1: 0}, 0, [-1]
-    while waiting:
-        at = waiting.pop()
-        if at not in rows:
+            children.setdefault(node.parent, []).append(number)
+
+    rows = {ROOT: 0}
+    lowest = 0
+    stack = [ROOT]  # depth first, so that the rows below a node are those of its own branches
+    while stack:
+        number = stack.pop()
+        if number not in rows:
             lowest += 1
-            rows[at] = lowest
-        ways = sorted(
-            children.get(at, []), key=lambda i: (ORDER.index(nodes[i].fate), -nodes[i].logprob)
+            rows[number] = lowest
+
+        continuations = sorted(
+            children.get(number, []),
+            key=lambda child: (RANKS[nodes[child].fate], -nodes[child].logprob),
         )
-        rows.update(dict.fromkeys(ways[:1], rows[at]))
-        waiting += reversed(ways)
-    del rows[-1]
+        if continuations:
+            rows[continuations[0]] = rows[number]
+        stack.extend(reversed(continuations))
+
+    del rows[ROOT]
     return rows
+
+
+def _label_widths(labels: Mapping[int, str]) -> dict[int, float]:
+    """The width of each label in inches, and at least that of a probability below it."""
+    label_sizes = sizes(list(labels.values()), TOKEN_SIZE)
+    return {number: max(width, 0.3) for number, (width, _) in zip(labels, label_sizes)}
+
+
+def _columns(nodes: Sequence[Node], widths: Mapping[int, float]) -> list[float]:
+    """Where each step starts, in inches from the left, and at last where the last one ends."""
+    steps = 1 + max(nodes[number].step for number in widths)
+    columns = [0.25]
+    for step in range(steps):
+        widest = max(width for number, width in widths.items() if nodes[number].step == step)
+        columns.append(columns[-1] + widest + 0.38)
+    return columns
+
+
+def _finished(nodes: Sequence[Node], rows: Mapping[int, int]) -> set[int]:
+    """The last nodes of finished answers: all that ended, and the last one of the chosen."""
+    ended = [number for number in rows if nodes[number].fate == "ended"]
+    chosen = [number for number in rows if nodes[number].fate == "chosen"]
+    return {*ended, *chosen[-1:]}
+
+
+def _draw_node(axes: Axes, node: Node, label: str, point: Point, parent: Point) -> None:
+    """Draw a node, the way to it from its parent, its token and its probability."""
+    x, y = point
+    parent_x, parent_y = parent
+    style = STYLES[node.fate]
+    bend = x - 0.16
+    axes.plot([parent_x, bend, bend, x], [parent_y, parent_y, y, y], **style | {"marker": ""})
+    axes.plot([x], [y], **style, zorder=3)
+
+    ink = "#666666" if node.fate == "dropped" else "black"
+    axes.text(
+        x + 0.07, y - 0.06, label, fontsize=TOKEN_SIZE, va="bottom", color=ink, **text_style()
+    )
+
+    probability = math.exp(node.logprob)
+    probability_text = f"{probability:.2f}" if probability >= 0.005 else "< 0.01"
+    axes.text(x + 0.07, y + 0.11, probability_text, fontsize=6, va="top", color=ink)
+
+
+def _draw_score(axes: Axes, node: Node, point: Point, label_width: float) -> None:
+    """Write the sum and the mean of the logprobs behind the last token of an answer."""
+    x, y = point
+    mean = node.total / (node.step + 1)
+    score = f"log p {node.total:.2f}, {mean:.2f} a token".replace("-", "−")
+    axes.text(x + label_width + 0.2, y, score, fontsize=7.5, va="center")
+
+
+def _draw_legend(figure: Figure, axes: Axes, fates: set[str], hidden: int, columns: int) -> None:
+    """Explain the fates that are drawn, and say how many nodes are hidden."""
+    for fate in FATES:
+        if fate in fates:
+            axes.plot([], [], **STYLES[fate], label=LEGEND[fate])
+
+    note = f"{hidden:,} more were dropped at once; they are not drawn" if hidden else None
+    figure.legend(
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+        title=note,
+        title_fontsize=8,
+    )
