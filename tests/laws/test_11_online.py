@@ -26,8 +26,8 @@ from regard.errors import UserError
 from regard.inference.online import Sentence
 from regard.inference.translator import Translator
 from regard.models import build_model
+from regard.recipes.evaluation import _words
 from regard.recipes.reporter import Reporter
-from regard.recipes.training import _words
 from regard.scoring.latency import delays
 from regard.search import Rules, beam, greedy
 from regard.text.tokenizer import train_tokenizer
