@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from regard.data.corpus import encode
 from regard.data.pairs import Pair, Skipped
@@ -34,9 +33,8 @@ class Evaluation:
     pairs: list[Pair]
     answers: list[str]
     comparison: Comparison | None = None
-    seen_in_training: int | None = (
-        None  # of the sources; None: the training data is not there any more
-    )
+    # How many of the sources; None: the training data is not there any more.
+    seen_in_training: int | None = None
 
 
 def evaluate(
@@ -48,26 +46,47 @@ def evaluate(
     against: str | Path | Run | None = None,
     device: str = "auto",
 ) -> Evaluation:
-    """Judge a run on a split of its own data, or on `data` (a file: all of it); each source once,
-    against all references.
+    """Judge a run on a split of its own data, or on `data`.
+
+    A file is judged as a whole. Each source is translated once, and judged against all its
+    references. `against`: another run to compare with.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, seen = _judged_and_seen(run, data, split)
-    sources, references = [pair.source for pair in pairs], [pair.targets for pair in pairs]
+    sources = [pair.source for pair in pairs]
+    references = [pair.targets for pair in pairs]
+    tokenize = run.config.data.bleu_tokenize
+
     translator = load(run, beam=beam, device=device)
     began = time.monotonic()
     results = list(translator.translate(sources))
     seconds = time.monotonic() - began
-    answers, comparison = [result.text for result in results], None
+    answers = [result.text for result in results]
+
+    comparison = None
     if against is not None:
-        other = load(against, beam=beam, device=device).translate(sources)
-        theirs = [result.text for result in other]
-        comparison = paired_bootstrap(
-            answers, theirs, references, tokenize=run.config.data.bleu_tokenize
-        )
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # the references, each token given what came before
+        other_results = load(against, beam=beam, device=device).translate(sources)
+        other_answers = [result.text for result in other_results]
+        comparison = paired_bootstrap(answers, other_answers, references, tokenize=tokenize)
+
+    teacher_forced = _reference_loss(run, translator, pairs)
+    scores = report(
+        answers,
+        references,
+        sources,
+        loss=teacher_forced["loss"],
+        tokens=int(teacher_forced["tokens"]),
+        correct=round(teacher_forced["accuracy"] * teacher_forced["tokens"]),
+        seconds=seconds,
+        generated_tokens=sum(len(result.logprobs) for result in results),
+        tokenize=tokenize,
+    )
+    return Evaluation(scores, pairs, answers, comparison, seen)
+
+
+def _reference_loss(run: Run, translator: Translator, pairs: list[Pair]) -> dict[str, float]:
+    """Loss and accuracy on the references, each token given those before it."""
+    with tempfile.TemporaryDirectory() as folder:
         corpus = encode(
             pairs,
             run.source,
@@ -76,26 +95,14 @@ def evaluate(
             max_length=10**9,
             skipped=Skipped(),
         )
-        found = mean_loss(translator.model, corpus, run.config.data.batch_tokens, translator.device)
-    read: dict[str, Any] = {
-        "tokens": int(found["tokens"]),
-        "correct": round(found["accuracy"] * found["tokens"]),
-    }
-    written: dict[str, Any] = {
-        "seconds": seconds,
-        "generated_tokens": sum(len(result.logprobs) for result in results),
-    }
-    tokenize = run.config.data.bleu_tokenize
-    made = report(
-        answers, references, sources, loss=found["loss"], **read, **written, tokenize=tokenize
-    )
-    return Evaluation(made, pairs, answers, comparison, seen)
+        return mean_loss(translator.model, corpus, run.config.data.batch_tokens, translator.device)
 
 
 @dataclasses.dataclass(frozen=True)
 class Waiting:
-    """How good a run is that stays `wait` source tokens behind, and how far it lags, in source
-    words: mean of the sentences.
+    """How good a run is that stays `wait` source tokens behind, and how far it lags.
+
+    Lags are in source words, as the mean over the sentences.
     """
 
     wait: float
@@ -112,66 +119,89 @@ def evaluate_waiting(
     split: str = "test",
     device: str = "auto",
 ) -> list[Waiting]:
-    """Judge simultaneous translation, which is greedy. Lagging is counted against the first
-    reference; inf reads all first.
+    """Judge simultaneous translation, which is greedy, once for each of `waits`.
+
+    A wait of inf reads the whole source first. Lagging is counted against the first reference.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    pairs, rows = [pair for pair in grouped(_judged(run, data, split)) if pair.source.strip()], []
-    for wait in waits:
-        translator = load(run, beam=1, device=device)
-        check_online(translator.model)
-        translator.model.decoder.wait = 0 if wait == math.inf else int(wait)
-        results = list(translator.translate([pair.source for pair in pairs]))
-        lags: list[tuple[float, float]] = []
-        for pair, result in zip(pairs, results):
-            late = delays(*_words(translator, result), wait)
-            lengths = len(pair.source.split()), max(1, len(pair.targets[0].split()))
-            lags.append((average_lagging(late, *lengths), laal(late, *lengths)))
-        answers = [result.text for result in results]
-        score = bleu(answers, [pair.targets for pair in pairs], run.config.data.bleu_tokenize).score
-        rows.append(Waiting(wait, score, *(sum(column) / len(lags) for column in zip(*lags))))
-    return rows
+    pairs = [pair for pair in grouped(_judged(run, data, split)) if pair.source.strip()]
+    return [_evaluate_wait(run, pairs, wait, device) for wait in waits]
+
+
+def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str) -> Waiting:
+    """Quality and lag of a run that stays `wait` source tokens behind."""
+    translator = load(run, beam=1, device=device)
+    check_online(translator.model)
+    translator.model.decoder.wait = 0 if wait == math.inf else int(wait)
+    results = list(translator.translate([pair.source for pair in pairs]))
+
+    lags = []
+    adaptive_lags = []
+    for pair, result in zip(pairs, results):
+        source_words, target_words = _words(translator, result)
+        late = delays(source_words, target_words, wait)
+        source_length = len(pair.source.split())
+        target_length = max(1, len(pair.targets[0].split()))
+        lags.append(average_lagging(late, source_length, target_length))
+        adaptive_lags.append(laal(late, source_length, target_length))
+
+    answers = [result.text for result in results]
+    references = [pair.targets for pair in pairs]
+    return Waiting(
+        wait,
+        bleu(answers, references, run.config.data.bleu_tokenize).score,
+        sum(lags) / len(lags),
+        sum(adaptive_lags) / len(adaptive_lags),
+    )
 
 
 def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]]:
     """The number of words after each token of the source, <eos> too, and of the answer."""
     text = normalise(result.source)
-    source = [*(piece.end for piece in translator.source.pieces(text)), len(text)]
-    target = (end for _, end in translator.target.spans(result.ids))
-    return [len(text[:end].split()) for end in source], [
-        len(result.text[:end].split()) for end in target
-    ]
+    source_ends = [piece.end for piece in translator.source.pieces(text)]
+    source_ends.append(len(text))  # <eos>
+    target_ends = [end for _, end in translator.target.spans(result.ids)]
+
+    source_words = [len(text[:end].split()) for end in source_ends]
+    target_words = [len(result.text[:end].split()) for end in target_ends]
+    return source_words, target_words
 
 
 def _judged_and_seen(
     run: Run, data: str | Path | None, split: str
 ) -> tuple[list[Pair], int | None]:
-    """The pairs to judge a run by, each source once, and how many of those sources stand in its
-    training data.
+    """The pairs to judge a run by, and how many of their sources are in its training data.
+
+    Each source comes once, with all its targets.
     """
-    own = open_splits(run.config.data) if data is None and run.config.data.path else None
-    pairs = grouped(own.split(split) if own is not None else _judged(run, data, split))
-    return pairs, seen_in_training(run.config.data, pairs, own)
+    trained_on = run.config.data
+    if data is None and trained_on.path:
+        splits = open_splits(trained_on)
+        pairs = grouped(splits.split(split))
+        return pairs, seen_in_training(trained_on, pairs, splits)
+
+    pairs = grouped(_judged(run, data, split))
+    return pairs, seen_in_training(trained_on, pairs)
 
 
 def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
     """The pairs to judge a run by: of a split, or a whole file."""
-    c = run.config.data
-    if data is None and not c.path:
+    trained_on = run.config.data
+    if data is None and not trained_on.path:
         raise UserError(
             f"{run.path}: trained on pairs given from Python; say which data to judge it on"
         )
     if data is None:
-        return open_split_of(c, split)
+        return open_split_of(trained_on, split)
 
     spec = named_data(data)
     if Path(spec).is_file() and spec not in TASKS:
-        named = not plain_name(Path(spec)).endswith(
-            ".tsv"
-        )  # a TSV can judge what was trained on two files
-        source = c.source if named else None
-        target = c.target if named else None
+        # A TSV has no use for the names of columns: it can judge what was trained on two files.
+        is_tsv = plain_name(Path(spec)).endswith(".tsv")
+        source = None if is_tsv else trained_on.source
+        target = None if is_tsv else trained_on.target
         return open_data(spec, source=source, target=target, dev=0, test=0).train
 
-    options = c.options if spec == c.path else {}  # those of the run's own task
-    return open_split_of(dataclasses.replace(c, path=spec, options=options, limit=0), split)
+    options = trained_on.options if spec == trained_on.path else {}  # those of the run's own task
+    judged_on = dataclasses.replace(trained_on, path=spec, options=options, limit=0)
+    return open_split_of(judged_on, split)

@@ -1,5 +1,6 @@
-"""A prepared run -> a trained one: the trainer between checkpoints, log, dev data, bar and
-signals.
+"""A prepared run -> a trained one.
+
+Connects the trainer with checkpoints, the log, dev data, the progress bar and signals.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ from regard.training.forecast import forecast
 from regard.training.loss import mean_loss
 from regard.training.parallel import World
 from regard.training.start import initial_model, make_trainer
-from regard.training.trainer import Progress, Trainer, Trouble
+from regard.training.trainer import Progress, Trainer, Trouble, Validate
 
 
 def fit(
@@ -46,38 +47,28 @@ def fit(
     longer: bool = False,
     world: World | None = None,
 ) -> Run:
-    """Train a prepared run to its end, from wherever it stands. longer: even if it had come to an
-    end before.
+    """Train a prepared run to its end, from wherever it stands.
+
+    longer: even if it had come to an end before.
     """
-    reporter, world = (
-        reporter or Reporter(),
-        world or World(device=pick_device(run.config.train.device)),
-    )
+    reporter = reporter or Reporter()
+    world = world or World(device=pick_device(run.config.train.device))
     lock = run.locked() if world.rank == 0 else nullcontext()
     with on_device(world.device), state_kept(world.device), lock:
         torch.set_num_threads(run.config.train.threads)
-        if world.rank == 0:
-            with storage.disk_faults_told(run.path):
-                run.sweep()
-        world.wait()
-        trainer = make_trainer(run, parts, world)
-        p = trainer.progress
-        with storage.disk_faults_told(run.path):
-            resumed = load_checkpoint(run, trainer, reporter.warn)
-        if resumed:
-            if longer:
-                p.finished, p.waited = False, 0
-            reporter.say(f"going on from step {p.step:,} of {trainer.steps:,}")
+        trainer = _resumed_trainer(run, parts, reporter, longer, world)
         forecast(trainer, reporter.say)
         validate = _validator(run, world.device)
+
         with _asked_to_stop() as asked:
             _train(run, trainer, parts, validate, reporter, asked)
-        if world.any(bool(asked)) and not p.finished:
-            how = (
+        if world.any(bool(asked)) and not trainer.progress.finished:
+            raise Interrupted(
                 f"stopped and saved; go on with: regard train {run.config.data.path} --out "
-                f"{run.path} --resume"
+                f"{run.path} --resume",
+                asked[0] if asked else signal.SIGTERM,
             )
-            raise Interrupted(how, asked[0] if asked else signal.SIGTERM)
+
         if world.rank == 0:
             _average(run, trainer, validate, reporter, parts)
             _finish(run, world.device, parts)
@@ -85,84 +76,155 @@ def fit(
     return run
 
 
+def _resumed_trainer(
+    run: Run, parts: Parts, reporter: Reporter, longer: bool, world: World
+) -> Trainer:
+    """A trainer that stands at the run's newest checkpoint, or at the beginning."""
+    if world.rank == 0:
+        with storage.disk_faults_told(run.path):
+            run.sweep()
+    world.wait()
+
+    trainer = make_trainer(run, parts, world)
+    with storage.disk_faults_told(run.path):
+        resumed = load_checkpoint(run, trainer, reporter.warn)
+    if resumed:
+        progress = trainer.progress
+        if longer:
+            progress.finished = False
+            progress.waited = 0
+        reporter.say(f"going on from step {progress.step:,} of {trainer.steps:,}")
+    return trainer
+
+
 def _train(
-    run: Run, trainer: Trainer, parts: Parts, validate: Any, reporter: Reporter, asked: list[int]
+    run: Run,
+    trainer: Trainer,
+    parts: Parts,
+    validate: Validate | None,
+    reporter: Reporter,
+    asked: list[int],
 ) -> None:
-    """The trainer's loop, and the way back to the last healthy checkpoint when too many steps had
-    to be left out.
+    """Run the trainer's loop to its end, or until `asked` holds a signal.
+
+    When too many steps had to be left out, it goes back to the last healthy checkpoint.
     """
-    board: Any = _tensorboard(run) if trainer.world.rank == 0 else None
-    notes, p = {"train": "", "dev": ""}, trainer.progress
-    saved, lost = (p.best, p.best_name), False
-
-    def log(kind: str, **values: Any) -> None:
-        nonlocal lost
-        speed = f"  {values['tokens_per_second']:,.0f} tokens/s" if kind == "train" else ""
-        notes[kind] = f"{kind} loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}{speed}"
-        try:
-            if trainer.world.rank == 0:
-                run.log(kind, **values)
-            for name, value in values.items() if board is not None else ():
-                board.add_scalar(f"{kind}/{name}", value, values["step"])
-        except OSError as error:
-            if not lost:
-                reporter.warn(
-                    f"{error.filename or run.path}: {error.strerror}: the log has gaps; training "
-                    f"goes on"
-                )
-            lost = True
-
-    def tick(
-        progress: Progress,
-    ) -> None:  # also the clock, where time and not steps ends the training
-        clock = (
-            f"  {progress.seconds / 60:.1f} of {trainer.c.minutes:g} minutes"
-            if trainer.c.minutes
-            else ""
-        )
-        bar(progress.step, "  ".join(filter(None, notes.values())) + clock)
-
-    def save() -> None:
-        nonlocal saved
-        failed = None
-        try:
-            save_checkpoint(run, trainer)
-        except OSError as error:
-            failed = error
-        if trainer.world.any(failed is not None):
-            p.best, p.best_name = saved  # what is not on disk cannot be the best
-        saved = p.best, p.best_name
-        if failed is not None:
-            problem = f"{failed.filename or run.path}: {failed.strerror}"
-            if p.finished or asked:
-                raise Failed(
-                    f"{problem}: the last checkpoint could not be saved; the one before it is whole"
-                ) from failed
-            reporter.warn(
-                f"{problem}: no checkpoint at step {p.step:,}; training goes on, the one before "
-                f"it is whole"
-            )
-
-    def draw() -> str:
-        _draw(run)
-        return run._repr_html_()
-
-    with reporter.bar(trainer.steps, p.step, draw) as bar:
+    hooks = _Hooks(run, trainer, reporter, asked)
+    with reporter.bar(trainer.steps, trainer.progress.step, hooks.picture) as bar:
+        hooks.bar = bar
         while True:
             try:
                 trainer.fit(
-                    validate=validate, save=save, log=log, tick=tick, stop=lambda: bool(asked)
+                    validate=validate,
+                    save=hooks.save,
+                    log=hooks.log,
+                    tick=hooks.tick,
+                    stop=hooks.stop,
                 )
                 break
             except Trouble:
                 _go_back(run, trainer, parts, reporter)
-    if board is not None:
-        board.close()
-    if trainer.world.rank == 0:
-        _draw(run)
+    hooks.close()
 
 
-def _draw(run: Run) -> None:
+class _Hooks:
+    """What the trainer calls while it trains: checkpoints, the log, the bar, and when to stop."""
+
+    bar: Callable[[int, str], None]  # takes the steps done and a note; set before training starts
+
+    def __init__(self, run: Run, trainer: Trainer, reporter: Reporter, asked: list[int]) -> None:
+        self._run = run
+        self._trainer = trainer
+        self._reporter = reporter
+        self._asked = asked  # signals, filled by _asked_to_stop
+        self._is_first = trainer.world.rank == 0  # only this process writes
+        self._board: Any = _tensorboard(run) if self._is_first else None
+        self._notes = {"train": "", "dev": ""}  # the newest figures, shown beside the bar
+        self._log_has_gaps = False
+        self._remember_best()
+
+    def log(self, kind: str, **values: Any) -> None:
+        """Note a record for the bar, the log and TensorBoard. A full disk does not end training."""
+        note = f"{kind} loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}"
+        if kind == "train":
+            note += f"  {values['tokens_per_second']:,.0f} tokens/s"
+        self._notes[kind] = note
+
+        try:
+            if self._is_first:
+                self._run.log(kind, **values)
+            if self._board is not None:
+                for name, value in values.items():
+                    self._board.add_scalar(f"{kind}/{name}", value, values["step"])
+        except OSError as error:
+            if not self._log_has_gaps:
+                self._reporter.warn(f"{self._problem(error)}: the log has gaps; training goes on")
+            self._log_has_gaps = True
+
+    def tick(self, progress: Progress) -> None:
+        """Move the bar; it also shows the clock, where time and not steps ends the training."""
+        notes = [note for note in self._notes.values() if note]
+        text = "  ".join(notes)
+        minutes = self._trainer.c.minutes
+        if minutes:
+            text += f"  {progress.seconds / 60:.1f} of {minutes:g} minutes"
+        self.bar(progress.step, text)
+
+    def stop(self) -> bool:
+        """Whether a signal asked for the end."""
+        return bool(self._asked)
+
+    def save(self) -> None:
+        """Save a checkpoint. If that fails, training goes on, unless this was the last one."""
+        failure = None
+        try:
+            save_checkpoint(self._run, self._trainer)
+        except OSError as error:
+            failure = error
+
+        progress = self._trainer.progress
+        if self._trainer.world.any(failure is not None):
+            # What is not on disk cannot be the best.
+            progress.best = self._saved_best
+            progress.best_name = self._saved_best_name
+        self._remember_best()
+
+        if failure is None:
+            return
+        problem = self._problem(failure)
+        if progress.finished or self._asked:
+            raise Failed(
+                f"{problem}: the last checkpoint could not be saved; the one before it is whole"
+            ) from failure
+        self._reporter.warn(
+            f"{problem}: no checkpoint at step {progress.step:,}; training goes on, the one before "
+            f"it is whole"
+        )
+
+    def picture(self) -> str:
+        """The run so far as HTML, for a notebook."""
+        _draw_curves(self._run)
+        return self._run._repr_html_()
+
+    def close(self) -> None:
+        """Finish TensorBoard's files and draw the curves for the last time."""
+        if self._board is not None:
+            self._board.close()
+        if self._is_first:
+            _draw_curves(self._run)
+
+    def _remember_best(self) -> None:
+        """Note which checkpoint is the best of those on disk."""
+        progress = self._trainer.progress
+        self._saved_best = progress.best
+        self._saved_best_name = progress.best_name
+
+    def _problem(self, error: OSError) -> str:
+        return f"{error.filename or self._run.path}: {error.strerror}"
+
+
+def _draw_curves(run: Run) -> None:
+    """Draw the curves of loss and accuracy, once there are any."""
     with storage.disk_faults_told(run.path):
         records = run.records()
         if any(record["kind"] in ("train", "dev") for record in records):
@@ -170,8 +232,9 @@ def _draw(run: Run) -> None:
 
 
 def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None:
-    """To the last healthy checkpoint, or to the very beginning, with half the rate; three times at
-    most.
+    """Go back to the last healthy checkpoint, or to the very beginning, with half the rate.
+
+    Three times at most.
     """
     progress = trainer.progress
     factor = progress.factor / 2
@@ -200,25 +263,28 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
     )
 
 
-def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[str, float]] | None:
-    """A look at the dev data: loss and accuracy of every token, and for train.metric=exact_match or
-    bleu decoded answers.
+def _validator(run: Run, device: torch.device) -> Validate | None:
+    """What looks at the dev data; None: there is none.
+
+    It measures loss and accuracy of every token, and with train.metric=exact_match or bleu also
+    decodes the first sentences.
     """
     if not (run.path / "data" / "dev").exists():
         return None
-    corpus, pairs = Corpus.open(run.path / "data" / "dev"), _texts(run, 500)
+    corpus = Corpus.open(run.path / "data" / "dev")
+    pairs = _texts(run, 500)
 
     def validate(model: Seq2Seq) -> Mapping[str, float]:
-        found = mean_loss(model, corpus, run.config.data.batch_tokens, device)
+        scores = mean_loss(model, corpus, run.config.data.batch_tokens, device)
         if run.config.train.metric in ("exact_match", "bleu"):
-            translator = Translator(
-                model, run.source, run.target, dataclasses.replace(run.config.search, width=1)
-            )
-            answers = [result.text for result in translator.translate(p.source for p in pairs)]
-            references = [p.targets for p in pairs]
-            found["exact_match"] = exact_match(answers, references)
-            found["bleu"] = bleu(answers, references, run.config.data.bleu_tokenize).score
-        return found
+            greedy = dataclasses.replace(run.config.search, width=1)
+            translator = Translator(model, run.source, run.target, greedy)
+            results = translator.translate(pair.source for pair in pairs)
+            answers = [result.text for result in results]
+            references = [pair.targets for pair in pairs]
+            scores["exact_match"] = exact_match(answers, references)
+            scores["bleu"] = bleu(answers, references, run.config.data.bleu_tokenize).score
+        return scores
 
     return validate
 
@@ -226,13 +292,16 @@ def _validator(run: Run, device: torch.device) -> Callable[[Seq2Seq], Mapping[st
 def _texts(run: Run, count: int) -> list[Pair]:
     """The first dev pairs, as text again."""
     corpus = Corpus.open(run.path / "data" / "dev")
-    rows = (corpus[i] for i in range(min(count, len(corpus))))
-    return grouped(
-        Pair(run.source.decode(s), (run.target.decode(t),), i) for i, (s, t) in enumerate(rows, 1)
-    )
+    pairs = []
+    for row in range(min(count, len(corpus))):
+        source, target = corpus[row]
+        pairs.append(Pair(run.source.decode(source), (run.target.decode(target),), row + 1))
+    return grouped(pairs)
 
 
-def _average(run: Run, trainer: Trainer, validate: Any, reporter: Reporter, parts: Parts) -> None:
+def _average(
+    run: Run, trainer: Trainer, validate: Validate | None, reporter: Reporter, parts: Parts
+) -> None:
     """Weights averaged over the last checkpoints become the best, if dev agrees."""
     count = trainer.c.average
     if not count or validate is None:
@@ -280,22 +349,19 @@ def _samples(run: Run, device: torch.device, parts: Parts) -> str:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM, so that a step is never torn; a second Ctrl-C stops at once."""
+    """Collect SIGINT and SIGTERM, so that a step is never torn; a second Ctrl-C stops at once."""
     asked: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        if (
-            asked and number == signal.SIGINT
-        ):  # SIGTERM may come twice: from the cluster, and from torchrun
+        # SIGTERM may come twice: from the cluster, and from torchrun.
+        if asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.append(number)
 
-    ours = (
-        (signal.SIGINT, signal.SIGTERM)
-        if threading.current_thread() is threading.main_thread()
-        else ()
-    )
-    before = {number: signal.signal(number, note) for number in ours}
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # no other thread may handle signals
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, note)
     try:
         yield asked
     finally:
@@ -304,12 +370,14 @@ def _asked_to_stop() -> Iterator[list[int]]:
 
 
 def _tensorboard(run: Run) -> Any:
-    if run.config.train.tensorboard == "off":
+    """A writer for TensorBoard; None: it is off, or not installed and not insisted on."""
+    wanted = run.config.train.tensorboard
+    if wanted == "off":
         return None
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        if run.config.train.tensorboard == "on":
+        if wanted == "on":
             raise UserError(
                 "train.tensorboard=on needs TensorBoard: pip install 'regard[tensorboard]'"
             ) from None

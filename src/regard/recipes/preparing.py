@@ -1,9 +1,9 @@
 """Data -> a run that is ready to train: settings decided, tokenizers learned, pairs encoded."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from regard.data.pairs import Pair, Skipped
 from regard.data.splits import (
     Items,
     Keep,
+    Leaks,
     Overlap,
     Splits,
     Stream,
@@ -37,67 +38,62 @@ from regard.training.paths import choose_path
 
 TOKENIZER_SAMPLE = 200_000
 """Pairs that BPE and Unigram are learned from, at most, drawn evenly over the training data.
+
 docs/log.md, 2026-11-16: held-out text needs 0.17 % more tokens than with a tokenizer learned from
 all of a million pairs, which takes four times as long.
 """
 
 
-def open_splits(c: DataConfig, keep: Keep | None = None) -> Splits:
-    """The data a config speaks of."""
-    names = {"source": c.source or None, "target": c.target or None}
-    return open_data(c.path, **names, options=c.options, keep=keep, **_deal(c))
+def open_splits(data: DataConfig, keep: Keep | None = None) -> Splits:
+    """Open the data that a config names."""
+    return open_data(
+        data.path,
+        source=data.source or None,
+        target=data.target or None,
+        options=data.options,
+        keep=keep,
+        **_deal(data),
+    )
 
 
-def open_split_of(c: DataConfig, split: str) -> Stream:
-    """One split of it."""
-    names = {"source": c.source or None, "target": c.target or None}
-    return open_split(c.path, split, **names, options=c.options, **_deal(c))
+def open_split_of(data: DataConfig, split: str) -> Stream:
+    """Open one split of the data that a config names."""
+    return open_split(
+        data.path,
+        split,
+        source=data.source or None,
+        target=data.target or None,
+        options=data.options,
+        **_deal(data),
+    )
 
 
 def seen_in_training(
-    c: DataConfig, pairs: Iterable[Pair], splits: Splits | None = None
+    data: DataConfig, pairs: Iterable[Pair], splits: Splits | None = None
 ) -> int | None:
-    """How many of the sources of these pairs stand in the training data of a config; None: it
-    cannot be read (any more).
+    """Count the sources of these pairs that are in the training data of a config.
+
+    None: the training data cannot be read (any more). `splits`: that data, if it is open already.
     """
-    if splits is None:
+    if splits is None and data.path:  # no path: trained on pairs given from Python
         try:
-            splits = (
-                open_splits(c) if c.path else None
-            )  # no path: trained on pairs given from Python
+            splits = open_splits(data)
         except UserError:
-            splits = None
-    return None if splits is None else splits.seen_in_training(pair.source for pair in pairs)
+            return None
+    if splits is None:
+        return None
+    return splits.seen_in_training(pair.source for pair in pairs)
 
 
-def _deal(c: DataConfig) -> dict[str, Any]:
+def _deal(data: DataConfig) -> dict[str, Any]:
     """How pairs are dealt out: 0 in the config is None for open_data."""
     return {
-        "limit": c.limit or None,
-        "group": c.group,
-        "dev": c.dev or None,
-        "test": c.test or None,
-        "seed": c.seed,
+        "limit": data.limit or None,
+        "group": data.group,
+        "dev": data.dev or None,
+        "test": data.test or None,
+        "seed": data.seed,
     }
-
-
-def _inherit(given: Settings, old: Run) -> Settings:
-    """Fine-tuning takes the old run's tokens and model, or its weights would mean nothing; dropout
-    may change.
-    """
-    own = settings.to_settings(old.config)
-    for section in ("model", "text"):
-        asked = settings.to_settings(
-            settings.build(settings.merge(own, {section: given.get(section, {})}))
-        )[section]
-        if other := [
-            n for n in asked if asked[n] != own[section].get(n) and not n.endswith("dropout")
-        ]:
-            raise UserError(
-                f"{section}.{other[0]} cannot differ from that of {old.path}, whose weights are "
-                f"taken over"
-            )
-    return settings.merge({"model": own["model"], "text": own["text"]}, given)
 
 
 def prepare(
@@ -109,89 +105,141 @@ def prepare(
     planned: bool,
     reporter: Reporter,
 ) -> Run:
-    """Read the data, choose what is open, learn tokenizers, encode; then the run appears in one
-    rename.
+    """Make a run that is ready to train.
+
+    Reads the data, chooses the settings that were left open, learns tokenizers and encodes the
+    pairs, all beside the run's place; then the run appears in one rename.
     """
     start_from = given.get("train", {}).get("start_from")
-    old = Run.open(start_from) if start_from else None
-    if old is not None:
-        given = _inherit(given, old)
-        old.keep_start(claim.aside)
+    base = Run.open(start_from) if start_from else None
+    if base is not None:
+        given = _inherit(given, base)
+        base.keep_start(claim.aside)
+
     data = settings.build({"data": given["data"]}).data
     splits = _read_once(data, pairs, claim.folder, reporter)
     if planned:
-        chosen, reasons = planning.choose(splits, given)
-        given = settings.merge(chosen, given)
-        for reason in reasons:
-            reporter.say(reason)
-    c = _decide(settings.build(given))
-    source, target = (old.source, old.target) if old is not None else _tokenizers(c, splits)
-    corpus, long, observed = _encode(c, splits, source, target, claim.aside / "data", reporter)
-    for line in [*splits.skipped.lines(), *long.lines(), *splits.notes]:
+        given = _plan(given, splits, reporter)
+    config = _decide_by_machine(settings.build(given))
+
+    if base is None:
+        source, target = _tokenizers(config, splits)
+    else:
+        source = base.source
+        target = base.target
+    encoded = _encode(config, splits, source, target, claim.aside / "data", reporter)
+    for line in [*splits.skipped.lines(), *encoded.too_long.lines(), *splits.notes]:
         reporter.warn(line)
+    leaks = encoded.observed.overlap.leaks()
+    _warn_of_leaks(leaks, reporter)
 
-    overlap = observed.overlap.leaks()
-    if overlap.dev or overlap.near_dev:
-        near = (
-            f" ({overlap.near_dev:,} more but for case and punctuation)" if overlap.near_dev else ""
-        )
-        effect = "scores on dev will be too high"
-        reporter.warn(
-            f"{overlap.dev:,} of the dev sources are in the training data too{near}: {effect}"
-        )
+    corpus = encoded.corpus
+    model = build_model(config.model, source.size, target.size, parts)
+    parameters = sum(weight.numel() for weight in model.parameters())
+    config = _decide_by_data(config, corpus, parameters)
+    tokens = _tokens_text(source, target)
+    reporter.say(f"{len(corpus):,} training pairs, {tokens}, {parameters:,} parameters")
 
-    model = build_model(c.model, source.size, target.size, parts)
-    count = sum(weight.numel() for weight in model.parameters())
-    lengths = float(corpus.source_lengths.mean() + corpus.target_lengths.mean())
-    batch = c.data.batch_sentences or c.data.batch_tokens / lengths * 2
-    examples = c.train.epochs * len(corpus) or c.train.steps * batch
-    path = choose_path(c, pick_device(c.train.device), count, examples * lengths)
-    c = replace(c, train=replace(c.train, path=path), data=replace(c.data, digest=corpus.digest))
-    tokens = (
-        f"{source.size:,} tokens"
-        if source is target
-        else f"{source.size:,} + {target.size:,} tokens"
-    )
-    reporter.say(f"{len(corpus):,} training pairs, {tokens}, {count:,} parameters")
-
-    older = "" if old is None else old.manifest.get("characters")  # None: not all are known
-    several = [len(pieces(pair.source)) > 1 for pair in islice(splits.train, 10_000)]
     facts = {
         "pairs": len(corpus),
         "longest_source": int(corpus.source_lengths.max()),
-        "characters": "" if older is None else "".join(sorted(observed.characters.union(older))),
-        "several_sentences": sum(several) / max(1, len(several)),
-        "duplicates": overlap.duplicates,
-        "leaks": overlap.dev,
-        "skipped": len(splits.skipped) + len(long),
-        "languages": {"source": c.data.source, "target": c.data.target},
-        "parameters": count,
+        "characters": _known_characters(encoded.observed, base),
+        "several_sentences": _share_of_several_sentences(splits.train),
+        "duplicates": leaks.duplicates,
+        "leaks": leaks.dev,
+        "skipped": len(splits.skipped) + len(encoded.too_long),
+        "languages": {"source": config.data.source, "target": config.data.target},
+        "parameters": parameters,
     }
-    return Run.create(claim, c, source, target, facts)
+    return Run.create(claim, config, source, target, facts)
+
+
+# settings
+
+
+def _inherit(given: Settings, base: Run) -> Settings:
+    """Take over the model and the tokens of the run that fine-tuning starts from.
+
+    With others its weights would mean nothing. Only dropout may change.
+    """
+    inherited = settings.to_settings(base.config)
+    for section in ("model", "text"):
+        merged = settings.merge(inherited, {section: given.get(section, {})})
+        wanted = settings.to_settings(settings.build(merged))[section]
+        for name, value in wanted.items():
+            if value != inherited[section].get(name) and not name.endswith("dropout"):
+                raise UserError(
+                    f"{section}.{name} cannot differ from that of {base.path}, whose weights are "
+                    f"taken over"
+                )
+    return settings.merge({"model": inherited["model"], "text": inherited["text"]}, given)
+
+
+def _plan(given: Settings, splits: Splits, reporter: Reporter) -> Settings:
+    """Choose what was not given by looking at the data, and say why."""
+    chosen, reasons = planning.choose(splits, given)
+    merged = settings.merge(chosen, given)
+    for reason in reasons:
+        reporter.say(reason)
+    return merged
+
+
+def _decide_by_machine(config: Config) -> Config:
+    """Settle what depends on the machine, so that config.toml says what was done."""
+    device = pick_device(config.train.device)
+    precision = config.train.precision
+    if precision == "bf16" and device.type == "cpu" and not cpu_has_bf16():
+        raise UserError(
+            "train.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
+        )
+    if precision == "auto":
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        precision = "bf16" if has_bf16 else "fp32"
+
+    threads = config.train.threads or torch.get_num_threads()
+    return replace(config, train=replace(config.train, precision=precision, threads=threads))
+
+
+def _decide_by_data(config: Config, corpus: Corpus, parameters: int) -> Config:
+    """Settle what depends on the encoded data: its digest, and the path that computes a step."""
+    pair_tokens = float(corpus.source_lengths.mean() + corpus.target_lengths.mean())
+    batch_pairs = config.data.batch_sentences or config.data.batch_tokens / pair_tokens * 2
+    pairs = config.train.epochs * len(corpus) or config.train.steps * batch_pairs
+    device = pick_device(config.train.device)
+    path = choose_path(config, device, parameters, pairs * pair_tokens)
+    return replace(
+        config,
+        train=replace(config.train, path=path),
+        data=replace(config.data, digest=corpus.digest),
+    )
+
+
+# data
 
 
 def _read_once(data: DataConfig, pairs: Items | None, folder: Path, reporter: Reporter) -> Splits:
-    """The data, read to its end and kept beside where the run will be: everything after this reads
-    the cleaned copy.
+    """Read the data to its end, and keep a cleaned copy beside where the run will be.
+
+    Everything after this reads the copy.
     """
     nearby = next(parent for parent in folder.resolve().parents if parent.is_dir())
     with reporter.progress("% of the data read") as tell:
         keep = partial(Kept, folder=nearby, tell=tell)
-        splits = (
-            open_splits(data, keep)
-            if pairs is None
-            else from_iterable(pairs, keep=keep, **_deal(data))
-        )
+        if pairs is None:
+            splits = open_splits(data, keep)
+        else:
+            splits = from_iterable(pairs, keep=keep, **_deal(data))
+
         for stream in (splits.train, splits.dev):
             if stream is not None and isinstance(stream.read, Kept):
                 stream.read.fill()
-    return replace(
-        splits, test=None, long=None, drawn=None
-    )  # training has no use for them, and they hold memory
+
+    # Training has no use for the others, and they hold memory.
+    return replace(splits, test=None, long=None, drawn=None)
 
 
 class _Observed:
-    """What is noted of the training pairs while they go by."""
+    """What is noted of the training pairs while they are encoded."""
 
     def __init__(self, overlap: Overlap, total: int, tell: Callable[[float], None]) -> None:
         self.overlap = overlap
@@ -207,73 +255,106 @@ class _Observed:
         self._tell(self._done / self._total)
 
 
+@dataclass(frozen=True)
+class _Encoded:
+    """The training pairs as ids, and what came up while they were encoded."""
+
+    corpus: Corpus
+    too_long: Skipped  # training and dev pairs that were left out
+    observed: _Observed
+
+
 def _encode(
-    c: Config,
+    config: Config,
     splits: Splits,
     source: Tokenizer,
     target: Tokenizer,
     folder: Path,
     reporter: Reporter,
-) -> tuple[Corpus, Skipped, _Observed]:
-    """Training and dev pairs as ids; the pairs that are too long; and what was noted of the
-    training pairs meanwhile.
-    """
-    long = Skipped()
-    lengths: dict[str, Any] = {"max_length": c.data.max_length, "skipped": long}
+) -> _Encoded:
+    """Write training and dev pairs as ids into folder/train and folder/dev."""
+    too_long = Skipped()
+    limits: dict[str, Any] = {"max_length": config.data.max_length, "skipped": too_long}
     with reporter.progress("% of the data encoded") as tell:
         observed = _Observed(Overlap(splits.dev or (), ()), splits.train.count(), tell)
-        corpus = encode(splits.train, source, target, folder / "train", **lengths, watch=observed)
+        corpus = encode(splits.train, source, target, folder / "train", **limits, watch=observed)
         if splits.dev is not None:
-            encode(splits.dev, source, target, folder / "dev", **lengths)
-    return corpus, long, observed
+            encode(splits.dev, source, target, folder / "dev", **limits)
+    return _Encoded(corpus, too_long, observed)
 
 
-def _decide(c: Config) -> Config:
-    """Settle what depends on the machine, so that config.toml says what was done."""
-    device = pick_device(c.train.device)
-    precision = c.train.precision
-    if precision == "bf16" and device.type == "cpu" and not cpu_has_bf16():
+def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
+    """Say how many dev sources training has seen too."""
+    if not leaks.dev and not leaks.near_dev:
+        return
+    near = ""
+    if leaks.near_dev:
+        near = f" ({leaks.near_dev:,} more but for case and punctuation)"
+    reporter.warn(
+        f"{leaks.dev:,} of the dev sources are in the training data too{near}: "
+        f"scores on dev will be too high"
+    )
+
+
+def _known_characters(observed: _Observed, base: Run | None) -> str:
+    """The characters that the model has seen in sources, sorted; empty: not all are known."""
+    before: str | None = ""
+    if base is not None:
+        before = base.manifest.get("characters")
+    if before is None:
+        return ""
+    return "".join(sorted(observed.characters.union(before)))
+
+
+def _share_of_several_sentences(train: Stream) -> float:
+    """How many of the first sources are more than one sentence, as a share."""
+    several = [len(pieces(pair.source)) > 1 for pair in islice(train, 10_000)]
+    return sum(several) / max(1, len(several))
+
+
+# tokenizers
+
+
+def _tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
+    """Learn the tokenizers of source and target; one and the same if they share it."""
+    text = config.text
+    kind = text.tokenizer
+    target_kind = kind if text.target_tokenizer == "same" else text.target_tokenizer
+    if text.dropout and {kind, target_kind} != {"bpe"}:
         raise UserError(
-            "train.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
-        )
-    if precision == "auto":
-        precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-    threads = c.train.threads or torch.get_num_threads()
-    return replace(c, train=replace(c.train, precision=precision, threads=threads))
-
-
-def _tokenizers(c: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
-    kind = c.text.tokenizer
-    target_kind = kind if c.text.target_tokenizer == "same" else c.text.target_tokenizer
-    if c.text.dropout and {kind, target_kind} != {"bpe"}:
-        raise UserError(
-            f"text.dropout={c.text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for "
+            f"text.dropout={text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for "
             f"both sides, or 0"
         )
-    if c.text.share and kind == target_kind:
-        pairs = _to_learn_from(splits.train, kind, c.data.seed)
-        shared = train_tokenizer(
-            kind,
-            (text for pair in pairs for text in (pair.source, *pair.targets)),
-            size=c.text.size,
-        )
+
+    source_pairs = _to_learn_from(splits.train, kind, config.data.seed)
+    if text.share and kind == target_kind:
+        texts = chain.from_iterable((pair.source, *pair.targets) for pair in source_pairs)
+        shared = train_tokenizer(kind, texts, size=text.size)
         return shared, shared
 
-    sources = (pair.source for pair in _to_learn_from(splits.train, kind, c.data.seed))
-    targets = (
-        text
-        for pair in _to_learn_from(splits.train, target_kind, c.data.seed)
-        for text in pair.targets
-    )
-    source = train_tokenizer(kind, sources, size=c.text.size)
-    target = train_tokenizer(target_kind, targets, size=c.text.size)
+    target_pairs = _to_learn_from(splits.train, target_kind, config.data.seed)
+    sources = (pair.source for pair in source_pairs)
+    targets = chain.from_iterable(pair.targets for pair in target_pairs)
+    source = train_tokenizer(kind, sources, size=text.size)
+    target = train_tokenizer(target_kind, targets, size=text.size)
     return source, target
 
 
 def _to_learn_from(train: Stream, kind: str, seed: int) -> Iterable[Pair]:
-    """A sample for subwords; all pairs for words and characters, where a rare token must not be
+    """The pairs that a tokenizer is learned from.
+
+    A sample for subwords; all pairs for words and characters, where a rare token must not be
     missed; none for bytes.
     """
     if kind == "bytes":
         return ()
-    return train.sample(TOKENIZER_SAMPLE, seed) if kind in ("bpe", "unigram") else train
+    if kind in ("bpe", "unigram"):
+        return train.sample(TOKENIZER_SAMPLE, seed)
+    return train
+
+
+def _tokens_text(source: Tokenizer, target: Tokenizer) -> str:
+    """The sizes of the vocabularies, for a person."""
+    if source is target:
+        return f"{source.size:,} tokens"
+    return f"{source.size:,} + {target.size:,} tokens"

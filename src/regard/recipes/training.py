@@ -2,12 +2,13 @@
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regard import config as settings
 from regard.config import Config, Settings
-from regard.data.splits import named_data
+from regard.data.splits import Items, named_data
 from regard.errors import UserError
 from regard.nn.devices import pick_device, state_kept
 from regard.presets import preset as read_preset
@@ -20,17 +21,14 @@ from regard.runs.run import Parts, Run
 from regard.training.parallel import World
 
 CHANGEABLE = {
-    f"train.{n}"
-    for n in (
-        "steps",
-        "epochs",
-        "minutes",
-        "patience",
-        "log_every",
-        "keep",
-        "average",
-        "tensorboard",
-    )
+    "train.steps",
+    "train.epochs",
+    "train.minutes",
+    "train.patience",
+    "train.log_every",
+    "train.keep",
+    "train.average",
+    "train.tensorboard",
 }
 """What a resumed run may change; anything else would make it another run."""
 
@@ -48,54 +46,107 @@ def train(
     reporter: Reporter | None = None,
     **overrides: Mapping[str, Any],
 ) -> Run:
-    """Train a model on `data` (a task, corpus, file, folder, or any iterable of pairs) and return
-    its run.
+    """Train a model on `data` and return its run.
 
-    Settings come from the preset, over it the TOML file `config`, over that keyword sections:
-    train={"steps": 100}.
+    `data` is a task, corpus, file, folder, or any iterable of pairs. Settings come from the preset,
+    over it the TOML file `config`, over that keyword sections: train={"steps": 100}.
     """
     reporter = reporter or Reporter()
-    given: Settings = settings.to_settings(data) if isinstance(data, Config) else {}
-    data = named_data(data) if isinstance(data, str | Path) else data
-    name = (
-        str(given["data"]["path"])
-        if isinstance(data, Config)
-        else str(data)
-        if isinstance(data, str | Path)
-        else "pairs"
-    )
-    pairs = None if isinstance(data, str | Path | Config) else data
-    start = {"train": {"start_from": str(start_from)}} if start_from else {}
-    layers = [
-        read_preset(preset) if preset else {},
-        settings.read_toml(Path(config)) if config else {},
-    ]
-    given = settings.merge(
-        given, *layers, {"data": {"path": name if pairs is None else ""}}, start, overrides
-    )
-    planned = not (preset or config or isinstance(data, Config))
-    first = Path("runs") / (Path(name).name.split(".")[0] or "pairs")
-    folder = Path(out) if out else newest_numbered(first) if resume else None
+    request = _read_request(data, preset, config, start_from, overrides)
+    folder = _folder_asked_for(request, out, resume)
     exists = folder is not None and folder.exists()
-    device = str(given.get("train", {}).get("device", "auto"))
+
+    device = str(request.given.get("train", {}).get("device", "auto"))
     if folder is not None and exists and resume:
         device = Run.open(folder).config.train.device
+
     with World.join(pick_device(device)) as world, state_kept(world.device):
-        if world.rank == 0:  # one prepares, the others wait and then open what it made
+        if world.rank == 0:  # one process prepares, the others wait and then open what it made
+            longer = False
             if folder is not None and exists:
                 run, longer = _resumed(folder, overrides, resume)
             else:
-                settings.build(given)  # a misspelt setting is told before anything is read
-                claim = Claim.take_next(first) if folder is None else Claim.take(folder)
-                with claim:
-                    run = prepare(claim, given, pairs, parts, planned=planned, reporter=reporter)
-                longer = False
+                run = _prepared(request, folder, parts, reporter)
             world.tell(f"{int(longer)} {run.path.resolve()}")
         else:
-            word, _, path = world.tell("").partition(" ")
-            run, longer = Run.open(path), word == "1"
-        voice = reporter if world.rank == 0 else Reporter(io.StringIO(), quiet=True)
-        return fit(run, parts=parts, reporter=voice, longer=longer, world=world)
+            flag, _, path = world.tell("").partition(" ")
+            run = Run.open(path)
+            longer = flag == "1"
+            reporter = Reporter(io.StringIO(), quiet=True)  # rank 0 speaks for all
+
+        return fit(run, parts=parts, reporter=reporter, longer=longer, world=world)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the caller of `train` asked for."""
+
+    name: str  # of the data
+    pairs: Items | None  # None: the settings say where the data is
+    given: Settings  # merged from all layers, not yet built
+    planned: bool  # settings that were not given are chosen by looking at the data
+
+    @property
+    def first_folder(self) -> Path:
+        """Where the first run on this data goes if the caller names no folder."""
+        stem = Path(self.name).name.split(".")[0]
+        return Path("runs") / (stem or "pairs")
+
+
+def _read_request(
+    data: str | Path | Items | Config,
+    preset: str | None,
+    config: str | Path | None,
+    start_from: str | Path | None,
+    overrides: Mapping[str, Mapping[str, Any]],
+) -> _Request:
+    """Tell the kinds of `data` apart, and merge all layers of settings."""
+    base: Settings = {}
+    pairs: Items | None = None
+    if isinstance(data, Config):
+        base = settings.to_settings(data)
+        name = str(base["data"]["path"])
+    elif isinstance(data, str | Path):
+        name = named_data(data)
+    else:
+        name = "pairs"
+        pairs = data
+
+    given = settings.merge(
+        base,
+        read_preset(preset) if preset else {},
+        settings.read_toml(Path(config)) if config else {},
+        {"data": {"path": name if pairs is None else ""}},
+        {"train": {"start_from": str(start_from)}} if start_from else {},
+        overrides,
+    )
+    planned = not (preset or config or isinstance(data, Config))
+    return _Request(name, pairs, given, planned)
+
+
+def _folder_asked_for(request: _Request, out: str | Path | None, resume: bool) -> Path | None:
+    """The folder of the run; None: a new run, which gets the first free name."""
+    if out:
+        return Path(out)
+    if resume:
+        return newest_numbered(request.first_folder)
+    return None
+
+
+def _prepared(request: _Request, folder: Path | None, parts: Parts, reporter: Reporter) -> Run:
+    """A new run, ready to train."""
+    settings.build(request.given)  # a misspelt setting is told before anything is read
+
+    claim = Claim.take_next(request.first_folder) if folder is None else Claim.take(folder)
+    with claim:
+        return prepare(
+            claim,
+            request.given,
+            request.pairs,
+            parts,
+            planned=request.planned,
+            reporter=reporter,
+        )
 
 
 def _resumed(
@@ -104,21 +155,29 @@ def _resumed(
     """A run that exists, and whether it goes on beyond its old end."""
     if not resume:
         raise Taken(f"{folder} exists: --resume goes on with it, --out names another folder")
+
     run = Run.open(folder)
     old = settings.to_settings(run.config)
-    new = settings.to_settings(settings.build(settings.merge(old, overrides)))
-    changed = [
-        f"{section}.{name}"
-        for section in new
-        for name in new[section]
-        if new[section][name] != old[section].get(name)
-    ]
-    if fixed := [name for name in changed if name not in CHANGEABLE]:
+    config = settings.build(settings.merge(old, overrides))
+    changed = _changed_settings(old, settings.to_settings(config))
+
+    fixed = [name for name in changed if name not in CHANGEABLE]
+    if fixed:
         raise UserError(
             f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a "
             f"new run instead"
         )
     if changed:
-        with run.locked(), storage.disk_faults_told(folder):  # not under the hands of a training
-            run.change(settings.build(new))
+        with run.locked(), storage.disk_faults_told(folder):  # not while another process trains it
+            run.change(config)
     return run, bool(changed)
+
+
+def _changed_settings(old: Settings, new: Settings) -> list[str]:
+    """Names of the settings that differ, like train.steps."""
+    changed = []
+    for section, values in new.items():
+        for name, value in values.items():
+            if value != old[section].get(name):
+                changed.append(f"{section}.{name}")
+    return changed
