@@ -31,7 +31,9 @@ def words(
             raise UserError(
                 f"{phrase.text!r} cannot be demanded: it is not in the target's vocabulary"
             )
-    found = Words(phrases, forbid, tokenizer.decode, bounded=spaced or whole, whole=whole)
+    found = Words(
+        phrases, forbid, tokenizer.decode, bounded=spaced or whole, tokens_are_words=whole
+    )
     for text in (*must, normalise(prefix)):
         if broken := found.broken(text):
             raise UserError(
