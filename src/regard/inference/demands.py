@@ -40,14 +40,3 @@ def words(
                 f"{text!r} must come, but {broken[0]!r} in it is forbidden: one of them has to go"
             )
     return found
-
-
-def unmet(demands: Words, text: str) -> list[str]:
-    """What an answer does not keep, in words."""
-    return [
-        *(
-            f"could not hold {phrase.text!r} within its length limit"
-            for phrase in demands.missing(text)
-        ),
-        *(f"could not avoid {phrase!r}" for phrase in dict.fromkeys(demands.broken(text))),
-    ]

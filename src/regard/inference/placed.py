@@ -17,7 +17,7 @@ from regard.models import Seq2Seq
 from regard.models.fixed import fits, reserve
 from regard.nn.devices import on_device
 from regard.nn.layers import read_only, writable
-from regard.search import Beam, Captured, Greedy, Job, Rules, Search, decode
+from regard.search import Captured, Job, Rules, Search, decode
 from regard.text.vocabulary import BOS, EOS, PAD
 
 WORTH = 1e11
@@ -146,16 +146,14 @@ class Placed:
 
     def _captured(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Captured | None:
         """The graphs of this search, if they know all that it asks for."""
-        if self.device.type != "cuda" or type(search) not in (Greedy, Beam) or not fits(self.model):
+        beam = search.as_beam()
+        if beam is None or self.device.type != "cuda" or not fits(self.model):
             return None
         if rules.demands.no_repeat or any(job.prefix for job in jobs):
-            return None
-        if isinstance(search, Beam) and search.diversity:
             return None
         if hooked(self.model):
             return None
 
-        beam = search if isinstance(search, Beam) else Beam(1, length_penalty=search.length_penalty)
         key = repr(beam), rules.minimum
         if key not in self._graphs:
             banned = self.suppress.clone()

@@ -5,7 +5,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints, overload
@@ -17,7 +17,7 @@ import torch
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.errors import UserError, nearest
-from regard.inference.demands import unmet, words
+from regard.inference.demands import words
 from regard.inference.loops import free
 from regard.inference.online import Online
 from regard.inference.placed import WORTH, Placed
@@ -282,13 +282,14 @@ class Translator:
                 job.seed = zlib.crc32(f"{sampling.seed} {text}".encode(errors="replace"))
 
         self._run(jobs, search)
-        if isinstance(search, Lexical) and search.words.must:
-            self._try_again(jobs, search)
+        retry = search.retry()
+        if retry is not None:
+            self._try_again(jobs, retry)
         for text, job in zip(texts, jobs):
             job.found = self._ranked(text, job.found, sampling)
 
         # Otherwise it would not be what was drawn, or demanded.
-        may = not self.search.no_repeat and type(search) in (Greedy, Beam)
+        may = not self.search.no_repeat and search.plain
         notes = free(
             jobs, lambda some, size: self._run(some, search, size), self.target.decode, may
         )
@@ -298,35 +299,29 @@ class Translator:
             found = self._ranked(text, job.found, None) if no_repeat else job.found
             more = [note] if note else []
             result = self._result(text, job.source, found[:n], more, no_repeat)
-            if isinstance(search, Lexical) and job.found:
-                result.warnings.extend(unmet(search.words, result.text))
+            if job.found:
+                result.warnings.extend(search.unmet(result.text))
             yield result
 
-    def _try_again(self, jobs: Sequence[Job], search: Lexical) -> None:
-        """Where something demanded is missing: what must come first. The better of both answers
-        stays.
-        """
+    def _try_again(self, jobs: Sequence[Job], search: Search) -> None:
+        """Search again where a demand is unmet; the better of both answers stays."""
 
-        def lacks(job: Job) -> int:
-            return (
-                len(unmet(search.words, self.target.decode(job.found[0].tokens)))
-                if job.found
-                else sys.maxsize
-            )
+        def unmet(job: Job) -> int:
+            if not job.found:
+                return sys.maxsize
+            return len(search.unmet(self.target.decode(job.found[0].tokens)))
 
-        before = {job: (lacks(job), job.found) for job in jobs if job.found and lacks(job)}
-        self._run(list(before), replace(search, early=True))
-        for job, (lacked, found) in before.items():
-            job.found = job.found if lacks(job) < lacked else found
+        first = {job: (unmet(job), job.found) for job in jobs if job.found and unmet(job)}
+        self._run(list(first), search)
+        for job, (first_unmet, first_hypotheses) in first.items():
+            if unmet(job) >= first_unmet:
+                job.found = first_hypotheses
 
     def _run(self, jobs: Sequence[Job], search: Search, no_repeat: int = 0) -> None:
         """Fill what each has found; an empty source gets none, nor one that memory may not hold."""
         c = self.search
-        demanded = 0
-        if isinstance(search, Lexical):
-            demanded = sum(len(phrase.later) for phrase in search.words.must)
         for job in jobs:
-            limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + demanded
+            limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + search.extra_length
             job.limit = max(limit, len(job.prefix) + 1)
             job.restart()
 

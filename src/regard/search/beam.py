@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.search.engine import Paths, together
+from regard.search.engine import Paths, Search, together
 from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 
@@ -28,6 +28,8 @@ class Beam:
     Jurafsky 2016).
     """
     apart = False
+    extra_length = 0
+    plain = True
 
     def __post_init__(self) -> None:
         self.copies, self.most = (
@@ -44,6 +46,16 @@ class Beam:
             if self.length_penalty
             else job.led and len(job.ended) >= self.n_best
         )
+
+    def unmet(self, text: str) -> list[str]:
+        return []
+
+    def retry(self) -> Search | None:
+        return None
+
+    def as_beam(self) -> "Beam | None":
+        """Itself. A subclass that grows in another way has to return None."""
+        return None if self.diversity else self
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         """The best 2 * width continuations of each sentence: enough to go on if half of them end.

@@ -4,7 +4,7 @@ Sentences are decoded side by side. Those that are done leave, and waiting ones 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,9 @@ from regard.errors import UserError
 from regard.search.constraints import Constraints, Rules
 from regard.search.hypothesis import Hypothesis, Job, S, Step
 from regard.text.vocabulary import BOS, EOS
+
+if TYPE_CHECKING:
+    from regard.search.beam import Beam
 
 
 class Paths(NamedTuple):
@@ -102,6 +105,13 @@ class Search(Protocol):
     Otherwise they compete for the slots, and a sentence begins with one.
     """
     length_penalty: float
+    extra_length: int
+    """How many more tokens an answer may need, for what is demanded of it."""
+    plain: bool
+    """Whether the answer is simply the best one: nothing is drawn, and nothing demanded.
+
+    Only such an answer may be decoded again where it repeats itself.
+    """
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         """Candidates (B, C) from masked logits (R, V).
@@ -113,6 +123,18 @@ class Search(Protocol):
 
     def enough(self, job: Job) -> bool:
         """Whether the sentence stops though some of its hypotheses could go on."""
+        ...
+
+    def unmet(self, text: str) -> list[str]:
+        """Which demands an answer does not meet, as warnings."""
+        ...
+
+    def retry(self) -> "Search | None":
+        """The search to try next where an answer leaves something unmet; None: there is none."""
+        ...
+
+    def as_beam(self) -> "Beam | None":
+        """The beam that finds the same hypotheses, for a captured graph; None: there is none."""
         ...
 
 

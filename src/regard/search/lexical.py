@@ -5,7 +5,7 @@ The search is a beam that makes room for them.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, zip_longest
 from typing import NamedTuple
@@ -134,9 +134,26 @@ class Lexical(Beam):
     words: Words = field(default_factory=lambda: Words((), (), lambda ids: ""))
     early: bool = False
     """What must come comes first."""
+    plain = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.extra_length = sum(len(phrase.later) for phrase in self.words.must)
 
     def enough(self, job: Job) -> bool:
         return len(job.ended) >= self.most  # the first candidate is not always the best
+
+    def unmet(self, text: str) -> list[str]:
+        return self.words.unmet(text)
+
+    def retry(self) -> "Lexical | None":
+        """The same search, but what must come comes first."""
+        if self.early or not self.words.must:
+            return None
+        return replace(self, early=True)
+
+    def as_beam(self) -> None:
+        return None
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         """The best 2 * width continuations of each sentence, as `_best` shares out the slots."""
@@ -249,7 +266,7 @@ class Lexical(Beam):
         if not ended and needed - begun > prefix.steps_left:
             return None
 
-        met = sum(len(phrase.later) for phrase in words.must) - needed + begun
+        met = self.extra_length - needed + begun
         return _Candidate(met, prefix.score + logprob, prefix.slot, id, logprob)
 
 

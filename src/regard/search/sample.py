@@ -27,6 +27,7 @@ class Sample(Greedy):
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    plain = False
 
     def __post_init__(self) -> None:
         if self.temperature <= 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or self.copies < 1:
@@ -36,6 +37,9 @@ class Sample(Greedy):
                 f"n={self.copies}"
             )
             raise UserError(f"sampling needs {wish}; got {got}")
+
+    def as_beam(self) -> None:
+        return None
 
     def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
         seeds, ages = (

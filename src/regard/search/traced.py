@@ -20,6 +20,8 @@ class Traced:
         self.copies = search.copies
         self.apart = search.apart
         self.length_penalty = search.length_penalty
+        self.extra_length = search.extra_length
+        self.plain = False  # decoded again, it would note both searches as one
         self.tried: list[list[tuple[Tokens, list[float]]]] = []
         """For every step its candidates, best first: the tokens after <bos>, and their logprobs."""
 
@@ -40,6 +42,15 @@ class Traced:
 
     def enough(self, job: Job) -> bool:
         return self.search.enough(job)
+
+    def unmet(self, text: str) -> list[str]:
+        return self.search.unmet(text)
+
+    def retry(self) -> None:
+        return None
+
+    def as_beam(self) -> None:
+        return None  # a captured graph notes nothing
 
     def nodes(
         self, hypotheses: Sequence[Hypothesis], names: Callable[[Iterable[int]], Sequence[str]]
