@@ -13,8 +13,9 @@ from regard.text.vocabulary import UNK, normalise
 def words(
     tokenizer: Tokenizer, must: str | Sequence[str], forbid: str | Sequence[str], prefix: str = ""
 ) -> Words:
-    """The phrases as texts and tokens; what the vocabulary cannot write, or what contradicts
-    itself, is refused.
+    """The phrases as texts and tokens.
+
+    Phrases that the vocabulary cannot write, or that contradict each other, are refused.
     """
     must, forbid = ([side] if isinstance(side, str) else side for side in (must, forbid))
     must, forbid = (

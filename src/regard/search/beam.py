@@ -14,9 +14,11 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Beam:
-    """The `width` best hypotheses go on. A sentence stops when round(width * patience) have
-    finished; with no length penalty, as soon as n_best have and one was the best candidate of its
-    step, for longer can then only be worse than that.
+    """The `width` best hypotheses go on.
+
+    A sentence stops when round(width * patience) have finished; with no length penalty, as soon as
+    n_best have and one was the best candidate of its step, for longer can then only be worse than
+    that.
     """
 
     width: int
@@ -24,8 +26,9 @@ class Beam:
     length_penalty: float = 1.0
     patience: float = 1.0
     diversity: float = 0.0
-    """The n-th best continuation of a hypothesis is ranked as if it were n times this worse (Li and
-    Jurafsky 2016).
+    """How much worse the n-th best continuation of a hypothesis is ranked: n times this.
+
+    Li and Jurafsky 2016.
     """
     apart = False
     extra_length = 0
@@ -89,10 +92,10 @@ def beam(
     patience: float = 1.0,
     **rules: Any,
 ) -> list[list[Hypothesis]]:
-    """The best `n_best` hypotheses of each sentence, best first: fewer where fewer exist, never
-    none.
+    """The best `n_best` hypotheses of each sentence, best first.
 
-    `rules` as in `greedy`, to which width 1 is equal.
+    There are fewer where fewer exist, but never none. `rules` as in `greedy`, to which
+    width 1 is equal.
     """
     return [
         found[:n_best]
@@ -101,11 +104,10 @@ def beam(
 
 
 def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), best first, a tie to
-    the lower id.
+    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), best first.
 
-    Ranking logits, not sums of log-probabilities, keeps apart what rounding would make equal: so
-    beam 1 is greedy.
+    A tie goes to the lower id. Ranking logits, not sums of log-probabilities, keeps apart what
+    rounding would make equal: so beam 1 is greedy.
     """
     values, ids = logits.topk(min(count + 1, logits.shape[-1]))
     # topk chooses as it likes among equals: where the last one in may equal the first one out, all

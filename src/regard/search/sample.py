@@ -15,8 +15,9 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Sample(Greedy):
-    """`copies` samples of each sentence, in the order drawn. A sentence's seed decides them,
-    whatever its batch.
+    """`copies` samples of each sentence, in the order drawn.
+
+    A sentence's seed decides them, whatever its batch.
 
     The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to
     the fewest that hold `top_p` of what is left. Log-probabilities and scores are the model's own,
@@ -82,8 +83,9 @@ def dice(seeds: Tensor, ages: Tensor, copies: int) -> Tensor:
 
 
 def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Logits (R, V) with -inf outside the `top_k` likeliest and the nucleus of `top_p`; ties go to
-    the lower id.
+    """Logits (R, V) with -inf outside the `top_k` likeliest and the nucleus of `top_p`.
+
+    Ties go to the lower id.
     """
     if not top_k and top_p == 1:
         return logits
@@ -98,8 +100,9 @@ def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 def draw(logits: Tensor, dice: Tensor) -> Tensor:
-    """Inverse CDF in the order of ids: the first id of each row (R, V) whose cumulative share
-    exceeds `dice` (R,).
+    """The first id of each row (R, V) whose cumulative share exceeds `dice` (R,).
+
+    This is the inverse CDF, in the order of ids.
 
     In fp64: thousands of small fp32 addends would shift the shares, and an id of probability 0
     could be hit.
