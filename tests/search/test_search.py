@@ -15,8 +15,12 @@ from regard.search import (
     Greedy,
     Hypothesis,
     Job,
+    Lexical,
+    Phrase,
     Rules,
     Sample,
+    Traced,
+    Words,
     beam,
     decode,
     greedy,
@@ -419,3 +423,33 @@ def test_waiting_changes_nothing(table, seed, limits, room, kind):
         return [job.found for job in jobs]
 
     assert found(room) == found(0) == found(1)
+
+
+def test_what_searches_say_of_themselves():
+    """Only a graph that finds the same is captured, and only a plain answer is decoded again."""
+    words = Words([Phrase("cat", [5], [4, 5]), Phrase("a", [6], [6])], ["dog"], lambda ids: "")
+    lexical = Lexical(3, words=words)
+    only_forbids = Lexical(3, words=Words([], ["dog"], lambda ids: ""))
+    plain_beam = Beam(3)
+
+    assert Greedy(length_penalty=0.5).as_beam() == Beam(1, length_penalty=0.5)
+    assert plain_beam.as_beam() is plain_beam
+    for search in (Beam(3, diversity=0.5), Sample(2), lexical, Traced(plain_beam)):
+        assert search.as_beam() is None
+
+    assert [search.plain for search in (Greedy(), plain_beam, Beam(3, diversity=0.5))] == [True] * 3
+    assert not any(search.plain for search in (Sample(), lexical, Traced(plain_beam)))
+
+    for search in (Greedy(), plain_beam, Sample(), Traced(plain_beam), only_forbids):
+        assert search.extra_length == 0
+        assert search.retry() is None
+    for search in (Greedy(), plain_beam, Sample(), Traced(plain_beam)):
+        assert search.unmet("a dog") == []
+
+    assert lexical.extra_length == 3
+    assert lexical.unmet("a dog and a dog") == [
+        "could not hold 'cat' within its length limit",
+        "could not avoid 'dog'",
+    ]
+    assert lexical.retry() == Lexical(3, words=words, early=True)
+    assert lexical.retry().retry() is None

@@ -13,39 +13,50 @@ from regard.text.vocabulary import UNK, normalise
 def words(
     tokenizer: Tokenizer, must: str | Sequence[str], forbid: str | Sequence[str], prefix: str = ""
 ) -> Words:
-    """The phrases as texts and tokens; what the vocabulary cannot write, or what contradicts
-    itself, is refused.
+    """The phrases as texts and tokens.
+
+    Phrases that the vocabulary cannot write, or that contradict each other, are refused.
     """
-    must, forbid = ([side] if isinstance(side, str) else side for side in (must, forbid))
-    must, forbid = (
-        [" ".join(normalise(text).split()) for text in texts] for texts in (must, forbid)
-    )
+    must = _normalised(must)
+    forbid = _normalised(forbid)
     if not all((*must, *forbid)):
         raise UserError("an empty text can be neither demanded nor forbidden")
-    whole = tokenizer.kind == "words"
-    spaced = not whole and UNK not in tokenizer.encode(" ")
-    later = {text: f" {text}" if spaced and re.match(LETTER, text) else text for text in must}
-    phrases = [Phrase(text, tokenizer.encode(text), tokenizer.encode(later[text])) for text in must]
-    for phrase in phrases:
-        if UNK in phrase.later:
-            raise UserError(
-                f"{phrase.text!r} cannot be demanded: it is not in the target's vocabulary"
-            )
-    found = Words(phrases, forbid, tokenizer.decode, bounded=spaced or whole, whole=whole)
+
+    tokens_are_words = tokenizer.kind == "words"
+    spaced = not tokens_are_words and UNK not in tokenizer.encode(" ")
+    phrases = [_phrase(tokenizer, text, spaced) for text in must]
+    demands = Words(
+        must=phrases,
+        forbid=forbid,
+        read=tokenizer.decode,
+        bounded=spaced or tokens_are_words,
+        tokens_are_words=tokens_are_words,
+    )
+
     for text in (*must, normalise(prefix)):
-        if broken := found.broken(text):
+        broken = demands.broken(text)
+        if broken:
             raise UserError(
                 f"{text!r} must come, but {broken[0]!r} in it is forbidden: one of them has to go"
             )
-    return found
+
+    return demands
 
 
-def unmet(demands: Words, text: str) -> list[str]:
-    """What an answer does not keep, in words."""
-    return [
-        *(
-            f"could not hold {phrase.text!r} within its length limit"
-            for phrase in demands.missing(text)
-        ),
-        *(f"could not avoid {phrase!r}" for phrase in dict.fromkeys(demands.broken(text))),
-    ]
+def _normalised(texts: str | Sequence[str]) -> list[str]:
+    """One text or several, with single spaces."""
+    if isinstance(texts, str):
+        texts = [texts]
+    return [" ".join(normalise(text).split()) for text in texts]
+
+
+def _phrase(tokenizer: Tokenizer, text: str, spaced: bool) -> Phrase:
+    """A demanded text and its tokens. spaced: whether the tokens write the space before a word."""
+    later = text
+    if spaced and re.match(LETTER, text):
+        later = f" {text}"
+
+    phrase = Phrase(text, tokenizer.encode(text), tokenizer.encode(later))
+    if UNK in phrase.later:
+        raise UserError(f"{text!r} cannot be demanded: it is not in the target's vocabulary")
+    return phrase

@@ -17,7 +17,7 @@ from regard.errors import only_fast_is_missing
 from regard.models import Seq2Seq
 from regard.nn.devices import on_device
 from regard.nn.kernels import read_only, writable
-from regard.search import Beam, Greedy, Job, Rules, Search, decode
+from regard.search import Job, Rules, Search, decode
 from regard.text.vocabulary import BOS, EOS, PAD
 
 try:
@@ -28,25 +28,28 @@ except ModuleNotFoundError as error:
     Captured = None  # type: ignore[assignment,misc]
 
 WORTH = 1e11
-"""Source tokens × parameters from which moving to a GPU pays for itself: the first answer waits
-some three seconds there, for the driver, the kernels and the graphs, and in three seconds sixteen
-cores do about as much (one H200, 2026-11-16).
+"""Source tokens × parameters from which moving to a GPU pays for itself.
+
+The first answer waits some three seconds there, for the driver, the kernels and the graphs, and in
+three seconds sixteen cores do about as much (one H200, 2026-11-16).
 """
 SMALLER = 4
 """Where a batch does not fit into the GPU's memory, the next try has this part of its tokens."""
 
 
 def hooked(model: nn.Module) -> bool:
-    """Whether somebody has put hooks into a model. A graph that was captured without them would not
-    call them.
+    """Whether somebody has put hooks into a model.
+
+    A graph that was captured without them would not call them.
     """
     names = ("_forward_hooks", "_forward_pre_hooks")  # torch has no public way to ask
     return any(getattr(module, name, None) for module in model.modules() for name in names)
 
 
 def _copied(model: Seq2Seq, device: torch.device) -> Seq2Seq:
-    """A copy whose weights are made on `device`, so that the device they come from needs no more
-    room. Ties are kept.
+    """A copy of a model on `device`. Tied weights stay tied.
+
+    The weights are made there, so that the device they come from needs no more room.
     """
     weights: dict[int, Any] = {}
     for parameter in model.parameters():
@@ -93,10 +96,10 @@ class Placed:
     def decode(
         self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, *, every: bool = False
     ) -> None:
-        """Fill what each job has found. room: source tokens side by side; where a GPU cannot hold
-        so many, fewer.
+        """Fill what each job has found.
 
-        every: all hypotheses that have finished are wanted, not the best `n_best` only.
+        room: source tokens side by side; where a GPU cannot hold so many, fewer. every: all
+        hypotheses that have finished are wanted, not the best `n_best` only.
         """
         if self.device.type == "cpu":
             self._by_engine(jobs, search, rules, room)
@@ -119,8 +122,9 @@ class Placed:
                 self.release()
 
     def release(self) -> None:
-        """Give back the memory of the captured graphs; those that are needed again are captured
-        again.
+        """Give back the memory of the captured graphs.
+
+        Those that are needed again are captured again.
         """
         with self._turn:
             self._graphs.clear()
@@ -145,9 +149,8 @@ class Placed:
             for _ in graphs.decode(jobs, room):
                 pass
 
-            jobs = [
-                job for job in jobs if not job.found
-            ]  # logits that are not finite: the engine says so
+            # Those that have found nothing had logits that are not finite: the engine says so.
+            jobs = [job for job in jobs if not job.found]
 
         self._by_engine(jobs, search, rules, room)
 
@@ -155,16 +158,14 @@ class Placed:
         """The graphs of this search, if they know all that it asks for."""
         if Captured is None or self.device.type != "cuda":
             return None
-        if type(search) not in (Greedy, Beam) or not fits(self.model):
+        beam = search.as_beam()
+        if beam is None or not fits(self.model):
             return None
         if rules.demands.no_repeat or any(job.prefix for job in jobs):
-            return None
-        if isinstance(search, Beam) and search.diversity:
             return None
         if hooked(self.model):
             return None
 
-        beam = search if isinstance(search, Beam) else Beam(1, length_penalty=search.length_penalty)
         key = repr(beam), rules.minimum
         if key not in self._graphs:
             banned = self.suppress.clone()

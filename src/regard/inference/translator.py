@@ -5,7 +5,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints, overload
@@ -17,7 +17,7 @@ import torch
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.errors import UserError, nearest
-from regard.inference.demands import unmet, words
+from regard.inference.demands import words
 from regard.inference.loops import free
 from regard.inference.online import Online
 from regard.inference.placed import WORTH, Placed
@@ -58,14 +58,16 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     risk: int = 0
-    """Draw so many, and give the one that agrees best with the others (minimum Bayes risk). 0: give
-    what was drawn.
+    """Draw so many, and give the one that agrees best with the others (minimum Bayes risk).
+
+    0: give what was drawn.
     """
 
 
 WINDOW = {"cpu": 1024, "gpu": 8192}
-"""Texts that are read, sorted by length and decoded together: a GPU wants more of them side by
-side.
+"""How many texts are read, sorted by length and decoded together.
+
+A GPU wants more of them side by side.
 """
 
 
@@ -88,8 +90,9 @@ class Translator:
         self.target = target
         self.search = search or SearchConfig()
         self.seen = seen
-        """Longest source in training, in tokens; a longer text is split, or a warning given. 0: not
-        known.
+        """Longest source in training, in tokens. 0: not known.
+
+        A longer text is split, or a warning given.
         """
         self.characters = frozenset(characters)
         """All that stood in a source in training. Empty: not known."""
@@ -119,8 +122,9 @@ class Translator:
         return self._placed.device
 
     def to(self, device: str | torch.device) -> "Translator":
-        """Go on elsewhere: `cpu`, `cuda`, `cuda:1`, `mps`; the GPU no longer takes over by
-        itself.
+        """Go on elsewhere: `cpu`, `cuda`, `cuda:1`, `mps`.
+
+        The GPU no longer takes over by itself.
         """
         self.auto = False
         target = pick_device(str(device), "device")
@@ -136,15 +140,17 @@ class Translator:
         return torch.bfloat16
 
     def expect(self, tokens: float) -> None:
-        """So many source tokens are about to come. With device="auto": a GPU takes over now, if
-        that is enough.
+        """Announce how many source tokens are about to come.
+
+        With device="auto" a GPU takes over now, if they are enough.
         """
         if self.auto and self.device.type == "cpu":
             self._consider(self._work + tokens * self._parameters())
 
     def settle(self) -> None:
-        """With device="auto": take the GPU now, if there is one. From now on the model stays where
-        it is.
+        """With device="auto": take the GPU now, if there is one.
+
+        From now on the model stays where it is.
         """
         self.expect(math.inf)
         self.auto = False
@@ -257,8 +263,9 @@ class Translator:
                     yield joined(text, list(islice(results, len(row))), [gap for _, gap in row])
 
     def _cut(self, text: str, length: int, whole: bool) -> list[tuple[str, str]]:
-        """The text whole, or in parts with the gaps behind them where it is longer than anything in
-        training.
+        """The text in parts, each with the gap behind it.
+
+        There is only one part unless the text is longer than anything in training.
         """
         if whole or not self.search.split or not 0 < self.seen <= length:
             return [(text, "")]
@@ -282,51 +289,47 @@ class Translator:
                 job.seed = zlib.crc32(f"{sampling.seed} {text}".encode(errors="replace"))
 
         self._run(jobs, search)
-        if isinstance(search, Lexical) and search.words.must:
-            self._try_again(jobs, search)
+        retry = search.retry()
+        if retry is not None:
+            self._try_again(jobs, retry)
         for text, job in zip(texts, jobs):
             job.found = self._ranked(text, job.found, sampling)
 
-        # Otherwise it would not be what was drawn, or demanded.
-        may = not self.search.no_repeat and type(search) in (Greedy, Beam)
-        notes = free(
-            jobs, lambda some, size: self._run(some, search, size), self.target.decode, may
-        )
+        def decode_again(stuck: list[Job], no_repeat: int) -> None:
+            self._run(stuck, search, no_repeat)
+
+        # An answer that is not plain would no longer be what was drawn, or demanded.
+        may = not self.search.no_repeat and search.plain
+        notes = free(jobs, decode_again, self.target.decode, may)
 
         for text, job in zip(texts, jobs):
             note, no_repeat = notes.get(job, ("", 0))
             found = self._ranked(text, job.found, None) if no_repeat else job.found
             more = [note] if note else []
             result = self._result(text, job.source, found[:n], more, no_repeat)
-            if isinstance(search, Lexical) and job.found:
-                result.warnings.extend(unmet(search.words, result.text))
+            if job.found:
+                result.warnings.extend(search.unmet(result.text))
             yield result
 
-    def _try_again(self, jobs: Sequence[Job], search: Lexical) -> None:
-        """Where something demanded is missing: what must come first. The better of both answers
-        stays.
-        """
+    def _try_again(self, jobs: Sequence[Job], search: Search) -> None:
+        """Search again where a demand is unmet; the better of both answers stays."""
 
-        def lacks(job: Job) -> int:
-            return (
-                len(unmet(search.words, self.target.decode(job.found[0].tokens)))
-                if job.found
-                else sys.maxsize
-            )
+        def unmet(job: Job) -> int:
+            if not job.found:
+                return sys.maxsize
+            return len(search.unmet(self.target.decode(job.found[0].tokens)))
 
-        before = {job: (lacks(job), job.found) for job in jobs if job.found and lacks(job)}
-        self._run(list(before), replace(search, early=True))
-        for job, (lacked, found) in before.items():
-            job.found = job.found if lacks(job) < lacked else found
+        first = {job: (unmet(job), job.found) for job in jobs if job.found and unmet(job)}
+        self._run(list(first), search)
+        for job, (first_unmet, first_hypotheses) in first.items():
+            if unmet(job) >= first_unmet:
+                job.found = first_hypotheses
 
     def _run(self, jobs: Sequence[Job], search: Search, no_repeat: int = 0) -> None:
         """Fill what each has found; an empty source gets none, nor one that memory may not hold."""
         c = self.search
-        demanded = 0
-        if isinstance(search, Lexical):
-            demanded = sum(len(phrase.later) for phrase in search.words.must)
         for job in jobs:
-            limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + demanded
+            limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + search.extra_length
             job.limit = max(limit, len(job.prefix) + 1)
             job.restart()
 
@@ -343,9 +346,8 @@ class Translator:
                     raise
                 advice = "lower search.batch_tokens or the beam's width, or use device=cpu"
                 raise UserError(f"{placed.device} has no room for this search: {advice}") from error
-            failure = _reason(
-                error
-            )  # not the error itself, whose frames hold what filled the memory
+            # Not the error itself, whose frames hold what filled the memory.
+            failure = _reason(error)
 
         if failure:
             placed.release()
@@ -383,8 +385,9 @@ class Translator:
         return covered(found, weights, self.search.coverage)
 
     def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
-        """The `n` likeliest tokens that could stand at this position (from 0) of an answer, and
-        where each would lead.
+        """The `n` likeliest tokens that could stand at this position of an answer.
+
+        Each comes with the answer that it would lead to. Positions count from 0.
         """
         if result.parts:
             raise UserError(
@@ -422,8 +425,9 @@ class Translator:
 
     @torch.inference_mode()
     def tree(self, text: str, width: int = 0, no_repeat: int = 0) -> list[Node]:
-        """All that a beam of this width (0: the usual one) tries for a text: its best 2 × width
-        candidates at each step.
+        """All that a beam of this width tries for a text; 0: the usual width.
+
+        These are its best 2 × width candidates at each step.
         """
         job = Job([*self.source.encode(text), EOS])
         traced = Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty))
@@ -515,23 +519,26 @@ class Translator:
         return doubts
 
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
-        """The attention with which this model writes `target` for `text`, and the likeliest tokens
-        at each step.
+        """The attention with which this model writes `target` for `text`.
+
+        The record also holds the likeliest tokens at each step.
         """
         placed = self._placed
         sides = (self.source, self.target)
         return look(placed.model, sides, text, target, self.suppress.to(placed.device), candidates)
 
     def write_page(self, result: Result, path: str | Path, *, evidence: bool = True) -> Path:
-        """One HTML file about an answer; `result.write_page(path)` is the usual way to ask
-        for it.
+        """Write one HTML file about an answer.
+
+        `result.write_page(path)` is the usual way to ask for it.
         """
         tree = self.tree(result.source, no_repeat=result.no_repeat)
         return write_answer_page(self, result, tree, path, evidence=evidence)
 
     def online(self, wait: float = 3) -> Online:
-        """Translate while the source is being written, so many tokens behind: `.read(piece)` and
-        `.end()` give new text.
+        """Translate while the source is being written, `wait` tokens behind it.
+
+        `.read(piece)` and `.end()` give new text.
         """
         placed = self._placed
         return Online(
@@ -550,8 +557,9 @@ def _reason(error: RuntimeError) -> str:
 def _flattened(
     rows: list[list[tuple[str, str]]], encoded: list[list[int]], tokenizer: Tokenizer
 ) -> tuple[list[str], list[list[int]]]:
-    """The parts of all texts, one after the other, and their ids; what was not cut is not encoded
-    again.
+    """The parts of all texts, one after the other, and their ids.
+
+    A text that was not cut is not encoded again.
     """
     parts: list[str] = []
     part_ids: list[list[int]] = []
@@ -574,13 +582,13 @@ def load(
     parts: Parts = None,
     **search: Any,
 ) -> Translator:
-    """Open a run for translating. others: runs with the same vocabulary, to answer together with it
-    (an ensemble).
+    """Open a run for translating.
 
-    device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. auto begins on the CPU, and a GPU takes over
-    as soon as there is enough to translate: starting it takes seconds, in which a CPU has answered
-    many short texts. parts: your own classes, where the config says custom:Name. search: settings
-    instead of the run's, such as no_repeat=3.
+    others: runs with the same vocabulary, to answer together with it (an ensemble). device: `auto`,
+    `cpu`, `cuda`, `cuda:1` or `mps`. auto begins on the CPU, and a GPU takes over as soon as there
+    is enough to translate: starting it takes seconds, in which a CPU has answered many short texts.
+    parts: your own classes, where the config says custom:Name. search: settings instead of the
+    run's, such as no_repeat=3.
     """
     known = get_type_hints(SearchConfig)
     for name in search:

@@ -8,15 +8,17 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.search.engine import Paths, together
+from regard.search.engine import Paths, Search, together
 from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 
 @dataclass
 class Beam:
-    """The `width` best hypotheses go on. A sentence stops when round(width * patience) have
-    finished; with no length penalty, as soon as n_best have and one was the best candidate of its
-    step, for longer can then only be worse than that.
+    """The `width` best hypotheses go on.
+
+    A sentence stops when round(width * patience) have finished; with no length penalty, as soon as
+    n_best have and one was the best candidate of its step, for longer can then only be worse than
+    that.
     """
 
     width: int
@@ -24,10 +26,13 @@ class Beam:
     length_penalty: float = 1.0
     patience: float = 1.0
     diversity: float = 0.0
-    """The n-th best continuation of a hypothesis is ranked as if it were n times this worse (Li and
-    Jurafsky 2016).
+    """How much worse the n-th best continuation of a hypothesis is ranked: n times this.
+
+    Li and Jurafsky 2016.
     """
     apart = False
+    extra_length = 0
+    plain = True
 
     def __post_init__(self) -> None:
         self.copies, self.most = (
@@ -44,6 +49,16 @@ class Beam:
             if self.length_penalty
             else job.led and len(job.ended) >= self.n_best
         )
+
+    def unmet(self, text: str) -> list[str]:
+        return []
+
+    def retry(self) -> Search | None:
+        return None
+
+    def as_beam(self) -> "Beam | None":
+        """Itself. A subclass that grows in another way has to return None."""
+        return None if self.diversity else self
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         """The best 2 * width continuations of each sentence: enough to go on if half of them end.
@@ -77,10 +92,10 @@ def beam(
     patience: float = 1.0,
     **rules: Any,
 ) -> list[list[Hypothesis]]:
-    """The best `n_best` hypotheses of each sentence, best first: fewer where fewer exist, never
-    none.
+    """The best `n_best` hypotheses of each sentence, best first.
 
-    `rules` as in `greedy`, to which width 1 is equal.
+    There are fewer where fewer exist, but never none. `rules` as in `greedy`, to which
+    width 1 is equal.
     """
     return [
         found[:n_best]
@@ -89,11 +104,10 @@ def beam(
 
 
 def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), best first, a tie to
-    the lower id.
+    """Log-probabilities and ids (R, C) of the `count` best of each row (R, V), best first.
 
-    Ranking logits, not sums of log-probabilities, keeps apart what rounding would make equal: so
-    beam 1 is greedy.
+    A tie goes to the lower id. Ranking logits, not sums of log-probabilities, keeps apart what
+    rounding would make equal: so beam 1 is greedy.
     """
     values, ids = logits.topk(min(count + 1, logits.shape[-1]))
     # topk chooses as it likes among equals: where the last one in may equal the first one out, all

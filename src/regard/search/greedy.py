@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.search.engine import Paths, together
+from regard.search.beam import Beam
+from regard.search.engine import Paths, Search, together
 from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 
@@ -20,6 +21,8 @@ class Greedy:
 
     copies = 1
     apart = True
+    extra_length = 0
+    plain = True
     length_penalty: float = field(default=1.0, kw_only=True)
 
     def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
@@ -36,6 +39,15 @@ class Greedy:
 
     def enough(self, job: Job) -> bool:
         return False
+
+    def unmet(self, text: str) -> list[str]:
+        return []
+
+    def retry(self) -> Search | None:
+        return None
+
+    def as_beam(self) -> Beam | None:
+        return Beam(1, length_penalty=self.length_penalty)
 
 
 def greedy(

@@ -1,12 +1,13 @@
-"""Words that an answer must hold and words that it must not, judged on its text: a beam that makes
-room for them.
+"""Words that an answer must hold and words that it must not, judged on its text.
+
+The search is a beam that makes room for them.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 import torch
@@ -18,9 +19,14 @@ from regard.search.hypothesis import Job
 from regard.text.vocabulary import EOS
 
 LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
-"""Of a script that puts spaces between words, unlike Thai, Lao, Burmese, Khmer, Japanese and
-Chinese.
+"""A letter of a script that puts spaces between words.
+
+Thai, Lao, Burmese, Khmer, Japanese and Chinese do not.
 """
+LIKELIEST = 32
+"""Times the width: how many of the likeliest tokens are tried, until enough of them fit."""
+INCOMPLETE = "\ufffd"
+"""Stands at the end of a text where only some bytes of a character have been written."""
 
 
 class Phrase(NamedTuple):
@@ -33,166 +39,254 @@ class Phrase(NamedTuple):
 
 @dataclass(frozen=True)
 class Words:
-    """What is demanded. A phrase stands in a text if it does so between the bounds of words: `cat`
-    is not in `category`.
+    """Which phrases an answer must hold, and which it must not.
+
+    A phrase counts only between the bounds of words: `cat` is not in `category`.
     """
 
     must: Sequence[Phrase]
     forbid: Sequence[str]
     read: Callable[[Sequence[int]], str]
+    """The text that tokens write."""
     bounded: bool = True
     """Off: for texts without spaces a phrase may stand anywhere."""
-    whole: bool = False
-    """Every token is a whole word, which the next one cannot go on with."""
+    tokens_are_words: bool = False
+    """Every token is a word, which the next token cannot continue."""
 
     @cached_property
-    def _shapes(self) -> dict[str, re.Pattern[str]]:
-        return {
-            text: self._shape(text)
-            for text in (*(phrase.text for phrase in self.must), *self.forbid)
-        }
+    def _patterns(self) -> dict[str, re.Pattern[str]]:
+        texts = [*(phrase.text for phrase in self.must), *self.forbid]
+        return {text: self._pattern(text) for text in texts}
 
-    def _shape(self, text: str) -> re.Pattern[str]:
-        before = rf"(?<!{LETTER})" if self.bounded and re.match(LETTER, text) else ""
-        after = rf"(?!{LETTER})" if self.bounded and re.search(rf"{LETTER}\Z", text) else ""
+    def _pattern(self, text: str) -> re.Pattern[str]:
+        before = ""
+        after = ""
+        if self.bounded and re.match(LETTER, text):
+            before = rf"(?<!{LETTER})"
+        if self.bounded and re.search(rf"{LETTER}\Z", text):
+            after = rf"(?!{LETTER})"
         return re.compile(before + re.escape(text) + after)
 
     def missing(self, text: str) -> list[Phrase]:
-        return [phrase for phrase in self.must if not self._shapes[phrase.text].search(text)]
+        """The demanded phrases that the text does not hold."""
+        return [phrase for phrase in self.must if not self._patterns[phrase.text].search(text)]
 
     def broken(self, text: str, *, ended: bool = True) -> list[str]:
-        """The forbidden phrases that stand in the text. While it goes on, what stands at its end
-        may still grow into another.
+        """The forbidden phrases that the text holds, as often as it holds them.
+
+        While a text is not ended, its last word may still grow into another one: a phrase at the
+        very end does not count yet.
         """
-        grows = self.bounded and not self.whole and not ended and re.match(LETTER, text[-1:])
-        places = (
-            (phrase, found.end())
-            for phrase in self.forbid
-            for found in self._shapes[phrase].finditer(text)
-        )
-        return [phrase for phrase, end in places if not (grows and end == len(text))]
+        words_grow = self.bounded and not self.tokens_are_words
+        may_grow = words_grow and not ended and re.match(LETTER, text[-1:])
+
+        phrases: list[str] = []
+        for phrase in self.forbid:
+            for match in self._patterns[phrase].finditer(text):
+                at_end = match.end() == len(text)
+                if not (may_grow and at_end):
+                    phrases.append(phrase)
+
+        return phrases
+
+    def unmet(self, text: str) -> list[str]:
+        """What an answer does not keep, in words."""
+        missing = [
+            f"could not hold {phrase.text!r} within its length limit"
+            for phrase in self.missing(text)
+        ]
+        broken = [f"could not avoid {phrase!r}" for phrase in dict.fromkeys(self.broken(text))]
+        return missing + broken
+
+
+class _Prefix(NamedTuple):
+    """A hypothesis that is to grow by one token."""
+
+    tokens: list[int]  # without <bos>
+    slot: int
+    score: float
+    logprobs: Tensor  # (V,) of the next token
+    steps_left: int  # after the next token
 
 
 class _Candidate(NamedTuple):
-    met: int  # tokens of what must come that are there
+    """A hypothesis and the token that would follow it."""
+
+    met: int  # how many tokens of the demanded phrases it holds
     score: float
     slot: int
     id: int
     logprob: float
 
 
+_EMPTY = _Candidate(met=0, score=-torch.inf, slot=0, id=0, logprob=-torch.inf)
+
+
 @dataclass
 class Lexical(Beam):
-    """Hypotheses that hold more of what must come do not compete with those that hold less (Post
-    and Vilar 2018, in short): the slots are given in turn to the best of each number of tokens met.
-    No step is taken after which the rest cannot fit.
+    """A beam whose slots are shared out by how much of the demanded phrases is met.
+
+    Hypotheses that hold more of what must come do not compete with those that hold less (Post and
+    Vilar 2018, in short): the slots are given in turn to the best of each number of tokens met. No
+    step is taken after which the rest cannot fit.
     """
 
     words: Words = field(default_factory=lambda: Words((), (), lambda ids: ""))
     early: bool = False
     """What must come comes first."""
+    plain = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.extra_length = sum(len(phrase.later) for phrase in self.words.must)
 
     def enough(self, job: Job) -> bool:
         return len(job.ended) >= self.most  # the first candidate is not always the best
 
+    def unmet(self, text: str) -> list[str]:
+        return self.words.unmet(text)
+
+    def retry(self) -> "Lexical | None":
+        """The same search, but what must come comes first."""
+        if self.early or not self.words.must:
+            return None
+        return replace(self, early=True)
+
+    def as_beam(self) -> None:
+        return None
+
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
-        logprobs = logits.log_softmax(-1).view(*live.scores.shape, -1)
-        chosen = [
-            self._best(job, *(part[row] for part in (live.tokens, live.scores, logprobs)))
+        """The best 2 * width continuations of each sentence, as `_best` shares out the slots."""
+        logprobs = logits.log_softmax(-1).view(*live.scores.shape, -1)  # (B, K, V)
+        candidates = [
+            self._best(job, live.tokens[row], live.scores[row], logprobs[row])
             for row, job in enumerate(jobs)
         ]
-        slots, ids, likely, scores = (
-            torch.tensor(
-                [[getattr(one, name) for one in row] for row in chosen], device=logits.device
-            )
-            for name in ("slot", "id", "logprob", "score")
+
+        device = logits.device
+        parents = torch.tensor(  # (B, 2K)
+            [[candidate.slot for candidate in row] for row in candidates], device=device
         )
-        old = live.take(torch.arange(len(jobs), device=logits.device), slots)._replace(
-            parents=slots
+        ids = torch.tensor(  # (B, 2K)
+            [[candidate.id for candidate in row] for row in candidates], device=device
         )
-        return old.extend(ids, likely, scores)
+        id_logprobs = torch.tensor(  # (B, 2K)
+            [[candidate.logprob for candidate in row] for row in candidates], device=device
+        )
+        scores = torch.tensor(  # (B, 2K)
+            [[candidate.score for candidate in row] for row in candidates], device=device
+        )
+
+        rows = torch.arange(len(jobs), device=device)  # (B,)
+        grown = live.take(rows, parents)._replace(parents=parents)  # (B, 2K)
+        return grown.extend(ids, id_logprobs, scores)
 
     def _best(self, job: Job, tokens: Tensor, scores: Tensor, logprobs: Tensor) -> list[_Candidate]:
-        """2 · K candidates of a sentence, the best of each number of tokens met in turn, the most
-        met first.
+        """2K candidates of a sentence: the best of each number of tokens met in turn.
+
+        Those that have met most come first. tokens: (K, t), scores: (K,), logprobs: (K, V).
         """
-        groups: dict[int, list[_Candidate]] = {}
+        groups: dict[int, list[_Candidate]] = {}  # by number of tokens met
+        steps_left = job.limit - job.age - 1
         for slot, score in enumerate(scores.tolist()):
-            if score > -torch.inf:
-                past = tokens[slot, tokens.shape[1] - job.age :].tolist() if job.age else []
-                for one in self._follow(job, past, slot, score, logprobs[slot]):
-                    groups.setdefault(one.met, []).append(one)
+            if not score > -torch.inf:  # an empty slot, or NaN
+                continue
+            written = tokens[slot, tokens.shape[1] - job.age :].tolist()
+            prefix = _Prefix(written, slot, score, logprobs[slot], steps_left)
+            for candidate in self._follow(job, prefix):
+                groups.setdefault(candidate.met, []).append(candidate)
+
         ranked = [
-            sorted(groups[met], key=lambda one: (-one.score, one.slot, one.id))
+            sorted(
+                groups[met], key=lambda candidate: (-candidate.score, candidate.slot, candidate.id)
+            )
             for met in sorted(groups, reverse=True)
         ]
-        found = [one for one in chain.from_iterable(zip_longest(*ranked)) if one is not None][
-            : 2 * self.width
-        ]
-        return found + [_Candidate(0, -torch.inf, 0, 0, -torch.inf)] * (2 * self.width - len(found))
+        in_turn = chain.from_iterable(zip_longest(*ranked))
+        best = [candidate for candidate in in_turn if candidate is not None][: 2 * self.width]
+        return best + [_EMPTY] * (2 * self.width - len(best))
 
-    def _follow(
-        self, job: Job, past: list[int], slot: int, score: float, logprobs: Tensor
-    ) -> Iterator[_Candidate]:
-        """What may come after `past`: the likeliest, and what goes on with something that must
-        come.
-        """
-        words, left = self.words, job.limit - job.age - 1
-        missing = words.missing(words.read(past))
-        starts = {ids[met] for phrase in missing for ids, met in [_progress(phrase, past)]}
-        first = self.early and missing and job.age >= len(job.prefix)
-        wanted = (
-            [] if first else logprobs.topk(min(32 * self.width, len(logprobs))).indices.tolist()
-        )
-        fits = (
-            one
-            for id in wanted
-            if id not in starts
-            if (one := self._fit(past, slot, id, score, logprobs, left))
-        )
-        yield from islice(fits, 2 * self.width)
-        for id in sorted(starts):
-            if one := self._fit(past, slot, id, score, logprobs, left):
-                yield one
+    def _follow(self, job: Job, prefix: _Prefix) -> Iterator[_Candidate]:
+        """What may follow: the likeliest tokens, and those that go on with a demanded phrase."""
+        missing = self.words.missing(self.words.read(prefix.tokens))
+        wanted: set[int] = set()  # the next tokens of the phrases that are missing
+        for phrase in missing:
+            ids, written = _progress(phrase, prefix.tokens)
+            wanted.add(ids[written])
 
-    def _fit(
-        self, past: list[int], slot: int, id: int, score: float, logprobs: Tensor, left: int
-    ) -> _Candidate | None:
-        """The candidate, if nothing forbidden stands in it and what is missing fits into the steps
-        that are left.
+        only_wanted = self.early and missing and job.age >= len(job.prefix)
+        if not only_wanted:
+            yield from self._likeliest(prefix, wanted)
+
+        for id in sorted(wanted):
+            candidate = self._fit(prefix, id)
+            if candidate is not None:
+                yield candidate
+
+    def _likeliest(self, prefix: _Prefix, without: set[int]) -> Iterator[_Candidate]:
+        """The 2K likeliest tokens that fit, but for those in `without`."""
+        count = 0
+        tried = min(LIKELIEST * self.width, len(prefix.logprobs))
+        for id in prefix.logprobs.topk(tried).indices.tolist():
+            if id in without:
+                continue
+            candidate = self._fit(prefix, id)
+            if candidate is None:
+                continue
+
+            yield candidate
+            count += 1
+            if count == 2 * self.width:
+                return
+
+    def _fit(self, prefix: _Prefix, id: int) -> _Candidate | None:
+        """The candidate with this token, or None if it cannot become a good answer.
+
+        It must hold nothing forbidden, and what is missing must fit into the steps that are left.
         """
-        words, likely, now = self.words, float(logprobs[id]), [*past, id]
-        ended = id == EOS or not left
-        text = words.read(past if id == EOS else now)
-        text = (
-            text if ended else text.rstrip("\ufffd")
-        )  # a character of which only some bytes are there
-        missing = words.missing(text)
-        progress = [_progress(phrase, now) for phrase in missing]
-        need, begun = (
-            sum(len(ids) for ids, _ in progress),
-            max((met for _, met in progress), default=0),
-        )
-        if (
-            likely == -torch.inf
-            or words.broken(text, ended=ended)
-            or (missing if ended else need - begun > left)
-        ):
+        words = self.words
+        logprob = float(prefix.logprobs[id])
+        if logprob == -torch.inf:
             return None
-        met = sum(len(phrase.later) for phrase in words.must) - need + begun
-        return _Candidate(met, score + likely, slot, id, likely)
+
+        tokens = [*prefix.tokens, id]
+        ended = id == EOS or not prefix.steps_left
+        text = words.read(prefix.tokens if id == EOS else tokens)
+        if not ended:
+            text = text.rstrip(INCOMPLETE)
+        if words.broken(text, ended=ended):
+            return None
+
+        missing = words.missing(text)
+        progress = [_progress(phrase, tokens) for phrase in missing]
+        needed = sum(len(ids) for ids, _ in progress)
+        begun = max((written for _, written in progress), default=0)
+        if ended and missing:
+            return None
+        if not ended and needed - begun > prefix.steps_left:
+            return None
+
+        met = self.extra_length - needed + begun
+        return _Candidate(met, prefix.score + logprob, prefix.slot, id, logprob)
 
 
-def _progress(phrase: Phrase, past: Sequence[int]) -> tuple[Sequence[int], int]:
-    """The tokens that write a phrase here, and how many of them `past` ends with; one less than
-    all, since it is missing.
+def _progress(phrase: Phrase, tokens: Sequence[int]) -> tuple[Sequence[int], int]:
+    """The tokens that write a missing phrase here, and how many of them stand at the end already.
+
+    At most all but one: otherwise the phrase would not be missing.
     """
-    if not past or (
-        list(past) == list(phrase.first[: len(past)]) and len(past) < len(phrase.first)
-    ):
-        return phrase.first, len(past)
-    ids = phrase.later
-    return ids, next(
-        (n for n in range(min(len(ids) - 1, len(past)), 0, -1) if list(past[-n:]) == list(ids[:n])),
-        0,
-    )
+    begins_answer = len(tokens) < len(phrase.first) and _begins(phrase.first, tokens)
+    if not tokens or begins_answer:
+        return phrase.first, len(tokens)
+
+    longest = min(len(phrase.later) - 1, len(tokens))
+    for count in range(longest, 0, -1):
+        if _begins(phrase.later, tokens[-count:]):
+            return phrase.later, count
+
+    return phrase.later, 0
+
+
+def _begins(ids: Sequence[int], tokens: Sequence[int]) -> bool:
+    """Whether `ids` begins with `tokens`."""
+    return list(ids[: len(tokens)]) == list(tokens)

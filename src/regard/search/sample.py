@@ -15,8 +15,9 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Sample(Greedy):
-    """`copies` samples of each sentence, in the order drawn. A sentence's seed decides them,
-    whatever its batch.
+    """`copies` samples of each sentence, in the order drawn.
+
+    A sentence's seed decides them, whatever its batch.
 
     The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to
     the fewest that hold `top_p` of what is left. Log-probabilities and scores are the model's own,
@@ -27,6 +28,7 @@ class Sample(Greedy):
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    plain = False
 
     def __post_init__(self) -> None:
         if self.temperature <= 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or self.copies < 1:
@@ -36,6 +38,9 @@ class Sample(Greedy):
                 f"n={self.copies}"
             )
             raise UserError(f"sampling needs {wish}; got {got}")
+
+    def as_beam(self) -> None:
+        return None
 
     def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
         seeds, ages = (
@@ -78,8 +83,9 @@ def dice(seeds: Tensor, ages: Tensor, copies: int) -> Tensor:
 
 
 def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Logits (R, V) with -inf outside the `top_k` likeliest and the nucleus of `top_p`; ties go to
-    the lower id.
+    """Logits (R, V) with -inf outside the `top_k` likeliest and the nucleus of `top_p`.
+
+    Ties go to the lower id.
     """
     if not top_k and top_p == 1:
         return logits
@@ -94,8 +100,9 @@ def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 def draw(logits: Tensor, dice: Tensor) -> Tensor:
-    """Inverse CDF in the order of ids: the first id of each row (R, V) whose cumulative share
-    exceeds `dice` (R,).
+    """The first id of each row (R, V) whose cumulative share exceeds `dice` (R,).
+
+    This is the inverse CDF, in the order of ids.
 
     In fp64: thousands of small fp32 addends would shift the shares, and an id of probability 0
     could be hit.

@@ -9,58 +9,90 @@ from regard.search.engine import Paths, Search
 from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import EOS
 
+Tokens = tuple[int, ...]
+
 
 class Traced:
-    """The same search of one sentence; `tried` keeps of every step its candidates, best first:
-    tokens after <bos>, logprobs.
-    """
+    """The same search, of one sentence, which keeps the candidates of every step in `tried`."""
 
     def __init__(self, search: Search) -> None:
-        self.search, self.copies, self.apart, self.length_penalty = (
-            search,
-            search.copies,
-            search.apart,
-            search.length_penalty,
-        )
-        self.tried: list[list[tuple[tuple[int, ...], list[float]]]] = []
+        self.search = search
+        self.copies = search.copies
+        self.apart = search.apart
+        self.length_penalty = search.length_penalty
+        self.extra_length = search.extra_length
+        self.plain = False  # decoded again, it would note both searches as one
+        self.tried: list[list[tuple[Tokens, list[float]]]] = []
+        """For every step its candidates, best first: the tokens after <bos>, and their logprobs."""
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
-        found = self.search.grow(live, logits, jobs)
+        candidates = self.search.grow(live, logits, jobs)  # (1, C)
         assert len(jobs) == 1
-        real = ~found.scores[0].isneginf()
-        rows = found.tokens[0][real], found.logprobs[0][real]
+
+        real = ~candidates.scores[0].isneginf()  # (C,)
+        tokens = candidates.tokens[0][real]  # (C', t)
+        logprobs = candidates.logprobs[0][real]  # (C', t)
         self.tried.append(
             [
-                (tuple(tokens[1:]), logprobs[1:])
-                for tokens, logprobs in zip(*(row.tolist() for row in rows))
+                (tuple(row_tokens[1:]), row_logprobs[1:])
+                for row_tokens, row_logprobs in zip(tokens.tolist(), logprobs.tolist())
             ]
         )
-        return found
+        return candidates
 
     def enough(self, job: Job) -> bool:
         return self.search.enough(job)
 
+    def unmet(self, text: str) -> list[str]:
+        return self.search.unmet(text)
+
+    def retry(self) -> None:
+        return None
+
+    def as_beam(self) -> None:
+        return None  # a captured graph notes nothing
+
     def nodes(
-        self, found: Sequence[Hypothesis], names: Callable[[Iterable[int]], Sequence[str]]
+        self, hypotheses: Sequence[Hypothesis], names: Callable[[Iterable[int]], Sequence[str]]
     ) -> list[Node]:
-        """Every candidate. found: the hypotheses that ended, the best first. names: of tokens."""
-        whole = [(*one.tokens, *([EOS] if one.finished else [])) for one in found]
-        parents = {tokens[:-1] for step in self.tried for tokens, _ in step}
-        numbers: dict[tuple[int, ...], int] = {(): -1}
-        made: list[Node] = []
+        """Every candidate, as a node of the tree of what was tried.
+
+        hypotheses: those that ended, the best first. names: the texts of tokens.
+        """
+        endings = [_produced(hypothesis) for hypothesis in hypotheses]
+        answer = endings[0] if endings else ()
+        parents = {tokens[:-1] for candidates in self.tried for tokens, _ in candidates}
+
+        def fate(tokens: Tokens) -> str:
+            if tokens == answer[: len(tokens)]:
+                return "chosen"
+            if tokens in parents:
+                return "kept"
+            if tokens in endings:
+                return "ended"
+            return "dropped"
+
+        nodes: list[Node] = []
+        numbers: dict[Tokens, int] = {(): -1}  # of the node at which these tokens end
         for step, candidates in enumerate(self.tried):
             for tokens, logprobs in candidates:
-                fate = "kept" if tokens in parents else "ended" if tokens in whole else "dropped"
-                fate = "chosen" if tokens == whole[0][: step + 1] else fate
-                numbers[tokens] = len(made)
-                made.append(
+                numbers[tokens] = len(nodes)
+                nodes.append(
                     Node(
-                        names(tokens[-1:])[0],
-                        numbers[tokens[:-1]],
-                        step,
-                        logprobs[-1],
-                        sum(logprobs),
-                        fate,
+                        token=names(tokens[-1:])[0],
+                        parent=numbers[tokens[:-1]],
+                        step=step,
+                        logprob=logprobs[-1],
+                        total=sum(logprobs),
+                        fate=fate(tokens),
                     )
                 )
-        return made
+
+        return nodes
+
+
+def _produced(hypothesis: Hypothesis) -> Tokens:
+    """Its tokens, with the <eos> that finished it."""
+    if hypothesis.finished:
+        return (*hypothesis.tokens, EOS)
+    return tuple(hypothesis.tokens)
