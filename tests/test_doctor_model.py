@@ -19,7 +19,7 @@ from regard.inspection.doctor import doctor, examine
 from regard.inspection.doctor import model as proofs
 from regard.inspection.doctor.files import Case, Remark, vocabulary
 from regard.models import build_model
-from regard.models.transformer import TransformerState
+from regard.models.slots import TransformerState
 from regard.nn import Attention, Mask, Position
 from regard.nn.scores import ScaledDot
 from regard.recipes.reporter import Reporter

@@ -1,5 +1,6 @@
-"""The Transformer encoder-decoder (Vaswani et al. 2017), on packed rows: no work is spent on
-padding.
+"""The Transformer encoder-decoder (Vaswani et al. 2017).
+
+It computes on packed rows, so that no work is spent on padding.
 """
 
 from __future__ import annotations
@@ -7,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import TransformerConfig
 from regard.models.seq2seq import Decoder, Encoder, Memory
+from regard.models.slots import TransformerState
 from regard.nn import (
     Attention,
     Embedding,
@@ -37,16 +38,18 @@ class Parts:
     position: type[Position]
 
     def make_position(self, c: TransformerConfig, *, in_attention: bool) -> Position:
-        """The position object for the embeddings or for one attention; "none" where this kind acts
-        elsewhere.
+        """The position object for the embeddings, or for one attention.
+
+        It is "none" where this kind acts in the other place.
         """
         kind = self.position if self.position.in_attention == in_attention else Position
         return kind(c.width, c.heads, max_positions=c.max_positions, clip=c.relative_clip)
 
 
 Source = tuple[KeyValue | Memory, Mask, Layout]
-"""What a decoder's block looks at (not yet projected, in training), whom it may see, and the layout
-of its queries.
+"""What a decoder's block looks at, whom it may see, and the layout of its queries.
+
+In training, what it looks at is not projected yet: a Memory.
 """
 
 
@@ -74,10 +77,10 @@ class Block(nn.Module):
         self.attention = attention(SelfAttention, parts.make_position(c, in_attention=True))
         self.attention_residual = residual()
         if crossing:
-            self.cross = attention(
-                Attention, None
-            )  # the source's places mean nothing to a target's
+            no_position = None  # the source's places mean nothing to a target's
+            self.cross = attention(Attention, no_position)
             self.cross_residual = residual()
+
         self.feedforward = c.feedforward
         if c.feedforward:
             self.feed = FeedForward(
@@ -96,8 +99,9 @@ class Block(nn.Module):
         *,
         keep: bool = False,
     ) -> tuple[Tensor, KeyValue | None]:
-        """Packed rows (N, D), on top of what was read before -> the same, and, to keep, what has
-        been read now.
+        """Packed rows (N, D), on top of what was read before -> the same shape.
+
+        keep: also what has been read by now, for the next call.
         """
         own: list[KeyValue] = []
 
@@ -121,7 +125,10 @@ class Block(nn.Module):
                 )
 
             x = self.cross_residual(x, look_across)
-        return self.feed_residual(x, self.feed) if self.feedforward else x, own[0] if keep else None
+
+        if self.feedforward:
+            x = self.feed_residual(x, self.feed)
+        return x, own[0] if keep else None
 
 
 def enter(
@@ -133,7 +140,8 @@ def enter(
     training: bool,
 ) -> Tensor:
     """Tokens (N,) at positions (N,) -> what the first block reads (N, D)."""
-    return dropout(lowered(position.embed(embedding(tokens), positions)), p, training)
+    vectors = position.embed(embedding(tokens), positions)
+    return dropout(lowered(vectors), p, training)
 
 
 class TransformerEncoder(Encoder):
@@ -147,10 +155,8 @@ class TransformerEncoder(Encoder):
             Block(c, parts, crossing=False) for _ in range(c.encoder_layers)
         )
         self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
-        self.dropout, self.enter = (
-            c.dropout if c.embedding_dropout is None else c.embedding_dropout,
-            enter,
-        )
+        self.dropout = c.dropout if c.embedding_dropout is None else c.embedding_dropout
+        self.enter = enter  # an attribute, so that it can be compiled
         self.causal = c.causal
 
     def forward(
@@ -162,163 +168,51 @@ class TransformerEncoder(Encoder):
         extra: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Memory:
-        given, layout = layout, layout or Layout.of(lengths, source.shape[1])
+        packed = layout is not None
+        if layout is None:
+            layout = Layout.of(lengths, source.shape[1])
         if positions is None:
             positions = torch.arange(source.shape[1], device=source.device).expand_as(source)
+
         # A source holds at least <eos>, so that only a mask of the user's own can hide everything.
         known = None if layout.full else lengths
         mask = Mask(key_lengths=known, causal=self.causal, extra=extra, filled=extra is None)
-        where = layout.pack(positions)
-        x = self.enter(
-            self.embedding, self.position, layout.pack(source), where, self.dropout, self.training
-        )
+
+        x = self._entered(source, positions, layout)  # (N, D)
         for block in self.blocks:
             x, _ = block(x, mask, positions, layout)
         x = self.norm(x)
-        return Memory(x if given else layout.pad(x), lengths, extra=extra, layout=given)
+
+        if packed:
+            return Memory(x, lengths, extra=extra, layout=layout)
+        return Memory(layout.pad(x), lengths, extra=extra)
+
+    def _entered(self, tokens: Tensor, positions: Tensor, layout: Layout) -> Tensor:
+        """What the first block reads of tokens (B, S) at positions (B, S): packed rows (N, D)."""
+        where = layout.pack(positions)
+        rows = layout.pack(tokens)
+        return self.enter(self.embedding, self.position, rows, where, self.dropout, self.training)
 
     def extend(
         self, source: Tensor, before: tuple[KeyValue, ...] = ()
     ) -> tuple[Tensor, tuple[KeyValue, ...]]:
-        """More source (B, S) after what was read before -> its states (B, S, D), and all that has
-        been read. Causal only.
+        """Read more source (B, S) after what was read before. For a causal encoder only.
+
+        Gives the states (B, S, D) of the new part, and all that has been read.
         """
-        start, places = (
-            len(before[0]) if before else 0,
-            Layout(source.shape[0], source.shape[1], None),
-        )
-        positions = torch.arange(start, start + source.shape[1], device=source.device).expand_as(
-            source
-        )
-        mask, where = Mask(causal=True, offset=start), places.pack(positions)
-        x = self.enter(
-            self.embedding, self.position, places.pack(source), where, self.dropout, self.training
-        )
-        own: list[KeyValue] = []
+        start = len(before[0]) if before else 0
+        end = start + source.shape[1]
+        layout = Layout(source.shape[0], source.shape[1], None)
+        positions = torch.arange(start, end, device=source.device).expand_as(source)
+        mask = Mask(causal=True, offset=start)
+
+        x = self._entered(source, positions, layout)  # (N, D)
+        read_by_blocks: list[KeyValue] = []
         for i, block in enumerate(self.blocks):
-            x, read = block(x, mask, positions, places, before[i] if before else None, keep=True)
-            own.append(read)
-        return places.pad(self.norm(x)), tuple(own)
-
-
-@dataclass(frozen=True)
-class TransformerState:
-    """All once per sentence (B). In `own`, one KeyValue a block, each token that any hypothesis has
-    read has a slot; `seen` (B, K, S) says which slots are a hypothesis' own past. So to choose
-    among hypotheses costs a few bits, and copies nothing.
-    """
-
-    own: tuple[KeyValue, ...]
-    cross: tuple[KeyValue, ...]
-    lengths: Tensor
-    extra: Tensor | None
-    at: Tensor
-    """(B,): target tokens read so far."""
-    seen: Tensor | None = None
-    """None: there is one hypothesis, and all slots are its past."""
-    raw: Memory | None = None
-    """In training, instead of `cross`: the source's packed states, which each block projects
-    itself.
-    """
-    wait: int = 0
-    """The decoder's (Ma et al. 2019)."""
-    around: Mask | None = None
-    """The mask of the source in the step before, which is good as long as it is of the same
-    lengths.
-    """
-
-    @property
-    def slots(self) -> int:
-        return len(self.own[0]) if self.own else 0
-
-    def sight(self, beams: int, steps: int) -> Tensor:
-        """(B, K · T, S + K · T): what each of T new tokens of every hypothesis may look at, these
-        tokens included.
-        """
-        new = (
-            torch.eye(beams, device=self.at.device)
-            .kron(torch.ones(steps, steps, device=self.at.device).tril())
-            .bool()
-        )
-        return torch.cat(
-            (self._seen().repeat_interleave(steps, 1), new.expand(len(self.at), -1, -1)), -1
-        )
-
-    def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
-        """Of the target, and of the source, for new tokens at these places (B, K · T) of the
-        target.
-        """
-        past = Mask(causal=True, offset=self.slots)
-        if sight is not None:
-            past = Mask(extra=sight[:, None], filled=True)  # a token sees at least itself
-        source = self.around
-        if (
-            source is None
-            or source.key_lengths is not self.lengths
-            or source.extra is not self.extra
-        ):
-            source = Mask(
-                key_lengths=self.reach(places), extra=self.extra, filled=self.extra is None
-            )
-        return past, source
-
-    def reach(self, places: Tensor) -> Tensor:
-        """How much of the source may be seen: (B,), or from each place."""
-        return (
-            torch.minimum(self.lengths[:, None], places + self.wait) if self.wait else self.lengths
-        )
-
-    def _seen(self) -> Tensor:
-        return (
-            self.seen
-            if self.seen is not None
-            else self.at.new_ones(len(self.at), 1, self.slots, dtype=torch.bool)
-        )
-
-    def select(self, sentences: Tensor | None, beams: Tensor) -> TransformerState:
-        one = self.seen is None and beams.shape[1] == 1
-        if sentences is None:
-            return (
-                self
-                if one
-                else replace(
-                    self, seen=self._seen().gather(1, beams[..., None].expand(-1, -1, self.slots))
-                )
-            )
-        own, cross = (tuple(kv.select(sentences) for kv in side) for side in (self.own, self.cross))
-        extra = self.extra if self.extra is None or len(self.extra) == 1 else self.extra[sentences]
-        seen = None if one else self._seen()[sentences[:, None], beams]
-        return TransformerState(
-            own, cross, self.lengths[sentences], extra, self.at[sentences], seen, wait=self.wait
-        )
-
-    def join(self, other: TransformerState) -> TransformerState:
-        """The sentences of both. What no hypothesis looks at any more is left behind."""
-        assert self.extra is None, (
-            "a mask of one's own belongs to its sentences: they cannot be joined"
-        )
-        one, two = self._tidy(), other._tidy()
-        length = max(one.slots, two.slots)
-        seen = torch.cat([F.pad(x._seen(), (0, length - x.slots)) for x in (one, two)])
-        owns = [
-            x.own or tuple(kv.gather(x.at.new_zeros(len(x.at), 0)) for kv in x.cross)
-            for x in (one, two)
-        ]
-        own, cross = (
-            tuple(a.join(b) for a, b in zip(*sides)) for sides in (owns, (one.cross, two.cross))
-        )
-        lengths, at = torch.cat((one.lengths, two.lengths)), torch.cat((one.at, two.at))
-        return TransformerState(own, cross, lengths, None, at, seen, wait=self.wait)
-
-    def _tidy(self) -> TransformerState:
-        if self.seen is None or not self.own:
-            return self
-        used = self.seen.any(1)
-        slots = used.byte().argsort(dim=1, descending=True, stable=True)[
-            :, : int(used.sum(1).max())
-        ]
-        seen = self.seen.gather(2, slots[:, None].expand(-1, self.seen.shape[1], -1))
-        return replace(self, own=tuple(kv.gather(slots) for kv in self.own), seen=seen)
+            earlier = before[i] if before else None
+            x, read = block(x, mask, positions, layout, earlier, keep=True)
+            read_by_blocks.append(read)
+        return layout.pad(self.norm(x)), tuple(read_by_blocks)
 
 
 class TransformerDecoder(Decoder):
@@ -334,10 +228,8 @@ class TransformerDecoder(Decoder):
         nn.init.normal_(self.out.weight, std=c.width**-0.5)
         if c.tie != "none":
             self.out.weight = embedding.weight
-        self.dropout, self.enter = (
-            c.dropout if c.embedding_dropout is None else c.embedding_dropout,
-            enter,
-        )
+        self.dropout = c.dropout if c.embedding_dropout is None else c.embedding_dropout
+        self.enter = enter  # an attribute, so that it can be compiled
         self.wait = c.wait
 
     def start(self, memory: Memory) -> TransformerState:
@@ -348,16 +240,17 @@ class TransformerDecoder(Decoder):
             )
         layout = Layout.of(memory.lengths, memory.states.shape[1])
         packed = layout.pack(memory.states)
-        crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
-        cross = tuple(attention.project(packed, layout=layout) for attention in crossing)
+        cross = tuple(attention.project(packed, layout=layout) for attention in self._crossing())
         return TransformerState((), cross, memory.lengths, memory.extra, at, wait=self.wait)
+
+    def _crossing(self) -> list[Attention]:
+        """The attention of each block to the source."""
+        return [block.cross for block in self.blocks if isinstance(block, Block)]
 
     def extend(self, state: TransformerState, states: Tensor) -> TransformerState:
         """More of the source has arrived: its states (B, S, D)."""
-        crossing = [block.cross for block in self.blocks if isinstance(block, Block)]
-        cross = tuple(
-            old.append(attention.project(states)) for old, attention in zip(state.cross, crossing)
-        )
+        pairs = zip(state.cross, self._crossing())
+        cross = tuple(before.append(attention.project(states)) for before, attention in pairs)
         return replace(state, cross=cross, lengths=state.lengths + states.shape[1])
 
     def hidden(
@@ -368,29 +261,41 @@ class TransformerDecoder(Decoder):
         layout: Layout | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, TransformerState]:
+        """Tokens (B · K, T) after a state -> hidden (B · K, T, D) and the state after them.
+
+        With a layout, of training: targets (B, T) from their beginning -> packed rows (N, D).
+        """
         # The hypotheses of a sentence stand side by side: they share its memory, and the slots of
         # what they have read.
-        sentences, (rows, steps) = len(state.lengths), tokens.shape
+        rows, steps = tokens.shape
+        sentences = len(state.lengths)
         beams = rows // sentences
-        places = layout or Layout(sentences, beams * steps, None)
-        order = torch.arange(steps, device=tokens.device).expand(sentences, -1)
-        order = order if layout else (state.at[:, None] + order).repeat(1, beams)
+        training = layout is not None
+        if layout is None:
+            layout = Layout(sentences, beams * steps, None)
+
+        order = torch.arange(steps, device=tokens.device).expand(sentences, -1)  # (B, T)
+        if not training:
+            order = (state.at[:, None] + order).repeat(1, beams)  # (B, K · T)
         positions = order if positions is None else positions.reshape(sentences, -1)
-        tokens = tokens.reshape(sentences, -1)
+        tokens = tokens.reshape(sentences, -1)  # (B, K · T)
+
         sight = None if beams == 1 and state.seen is None else state.sight(beams, steps)
         past, source = state.masks(sight, order)
-        where = places.pack(positions)
-        x = self.enter(
-            self.embedding, self.position, places.pack(tokens), where, self.dropout, self.training
-        )
+
+        where = layout.pack(positions)
+        packed = layout.pack(tokens)
+        x = self.enter(self.embedding, self.position, packed, where, self.dropout, self.training)
         own: list[KeyValue] = []
         for i, block in enumerate(self.blocks):
             before = state.own[i] if state.own else None
-            seen = state.raw or state.cross[i], source, places
-            x, read = block(x, past, positions, places, before, seen, keep=layout is None)
-            own += [] if read is None else [read]
-        x = self.norm(x)
-        if layout is not None:
+            looked_at = (state.raw or state.cross[i], source, layout)
+            x, read = block(x, past, positions, layout, before, looked_at, keep=not training)
+            if read is not None:
+                own.append(read)
+        x = self.norm(x)  # (N, D)
+
+        if training:
             return x, state
         state = replace(
             state,

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from regard.models.seq2seq import Seq2Seq
-from regard.models.transformer import Block, TransformerDecoder, TransformerState
+from regard.models.slots import TransformerState
+from regard.models.transformer import Block, TransformerDecoder
 from regard.nn import KeyValue, Layout, Mask
 from regard.nn.positions import Learned
 

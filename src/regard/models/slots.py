@@ -1,0 +1,159 @@
+"""What the hypotheses of a sentence share: the state of a Transformer's decoder.
+
+Every token that any hypothesis has read gets a slot, once per sentence and block: its keys and
+values. `seen` says which slots are the past of which hypothesis. With B = 1 sentence and K = 3
+hypotheses, after two steps:
+
+    slot            0     1     2     3     4     5
+    step            1     1     1     2     2     2
+    token          the    a    one   cat   dog   cat
+
+    hypothesis 0    x     .     .     x     .     .     the cat
+    hypothesis 1    x     .     .     .     x     .     the dog
+    hypothesis 2    .     x     .     .     .     x     a cat
+
+Hypotheses 0 and 1 grew from the same one, so both look at slot 0. To choose among hypotheses means
+to pick rows of `seen` (B, K, S), a few bits; keys and values stay where they are. What no
+hypothesis looks at any more (slot 2) is left behind when other sentences join.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.models.seq2seq import Memory
+from regard.nn import KeyValue, Mask
+
+
+@dataclass(frozen=True)
+class TransformerState:
+    """How far a decoder has come with B sentences, K hypotheses each."""
+
+    own: tuple[KeyValue, ...]
+    """Of each block, the slots: what was read of the target. Empty before the first token."""
+    cross: tuple[KeyValue, ...]
+    """Of each block, what is looked at in the source."""
+    lengths: Tensor
+    """(B,): of the sources."""
+    extra: Tensor | None
+    """The user's own mask of the source."""
+    at: Tensor
+    """(B,): target tokens read so far."""
+    seen: Tensor | None = None
+    """(B, K, S): which slots are a hypothesis' past. None: there is one, and all slots are."""
+    raw: Memory | None = None
+    """In training, instead of `cross`: the packed states, which each block projects itself."""
+    wait: int = 0
+    """The decoder's (Ma et al. 2019)."""
+    around: Mask | None = None
+    """The mask of the source in the step before, good as long as it is of the same lengths."""
+
+    @property
+    def slots(self) -> int:
+        return len(self.own[0]) if self.own else 0
+
+    # ---- what may be seen ----
+
+    def sight(self, beams: int, steps: int) -> Tensor:
+        """(B, K · T, S + K · T): what each of T new tokens of every hypothesis may look at.
+
+        These are the slots of its own past, and the new tokens of its hypothesis up to itself.
+        """
+        past = self._seen().repeat_interleave(steps, 1)  # (B, K · T, S)
+        same_hypothesis = torch.eye(beams, device=self.at.device)  # (K, K)
+        not_later = torch.ones(steps, steps, device=self.at.device).tril()  # (T, T)
+        new = same_hypothesis.kron(not_later).bool()  # (K · T, K · T)
+        return torch.cat((past, new.expand(len(self.at), -1, -1)), -1)
+
+    def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
+        """The masks of the target and of the source, for new tokens at these places (B, K · T)."""
+        past = Mask(causal=True, offset=self.slots)
+        if sight is not None:
+            past = Mask(extra=sight[:, None], filled=True)  # a token sees at least itself
+
+        source = self.around
+        if source is None or not self._still_good(source):
+            reach = self.reach(places)
+            source = Mask(key_lengths=reach, extra=self.extra, filled=self.extra is None)
+        return past, source
+
+    def _still_good(self, source: Mask) -> bool:
+        return source.key_lengths is self.lengths and source.extra is self.extra
+
+    def reach(self, places: Tensor) -> Tensor:
+        """How much of the source may be seen: (B,), or (B, K · T) from each place."""
+        if not self.wait:
+            return self.lengths
+        return torch.minimum(self.lengths[:, None], places + self.wait)
+
+    def _seen(self) -> Tensor:
+        """`seen`, also where one hypothesis sees everything: (B, K, S)."""
+        if self.seen is not None:
+            return self.seen
+        return self.at.new_ones(len(self.at), 1, self.slots, dtype=torch.bool)
+
+    # ---- what a search asks for ----
+
+    def select(self, sentences: Tensor | None, beams: Tensor) -> TransformerState:
+        """Keep `sentences` (B',) of the B, or all; of each, the hypotheses `beams` (B', K')."""
+        one = self.seen is None and beams.shape[1] == 1
+        if sentences is None:
+            if one:
+                return self
+            rows = beams[..., None].expand(-1, -1, self.slots)  # (B, K', S)
+            return replace(self, seen=self._seen().gather(1, rows))
+
+        extra = self.extra
+        if extra is not None and len(extra) > 1:
+            extra = extra[sentences]
+        return TransformerState(
+            own=tuple(kv.select(sentences) for kv in self.own),
+            cross=tuple(kv.select(sentences) for kv in self.cross),
+            lengths=self.lengths[sentences],
+            extra=extra,
+            at=self.at[sentences],
+            seen=None if one else self._seen()[sentences[:, None], beams],
+            wait=self.wait,
+        )
+
+    def join(self, other: TransformerState) -> TransformerState:
+        """The sentences of both. What no hypothesis looks at any more is left behind."""
+        assert self.extra is None, "a mask of one's own belongs to its sentences: no joining"
+        first = self._tidy()
+        second = other._tidy()
+        slots = max(first.slots, second.slots)
+        seen = [F.pad(state._seen(), (0, slots - state.slots)) for state in (first, second)]
+
+        own = zip(first._own_or_empty(), second._own_or_empty())
+        cross = zip(first.cross, second.cross)
+        return TransformerState(
+            own=tuple(mine.join(theirs) for mine, theirs in own),
+            cross=tuple(mine.join(theirs) for mine, theirs in cross),
+            lengths=torch.cat((first.lengths, second.lengths)),
+            extra=None,
+            at=torch.cat((first.at, second.at)),
+            seen=torch.cat(seen),
+            wait=self.wait,
+        )
+
+    def _own_or_empty(self) -> tuple[KeyValue, ...]:
+        """`own`; before the first token, as many without a slot."""
+        if self.own:
+            return self.own
+        no_slots = self.at.new_zeros(len(self.at), 0)
+        return tuple(kv.gather(no_slots) for kv in self.cross)
+
+    def _tidy(self) -> TransformerState:
+        """Without the slots that no hypothesis looks at, as far as all sentences can spare them."""
+        if self.seen is None or not self.own:
+            return self
+        used = self.seen.any(1)  # (B, S)
+        most = int(used.sum(1).max())
+        used_first = used.byte().argsort(dim=1, descending=True, stable=True)  # (B, S)
+        slots = used_first[:, :most]  # (B, S')
+        seen = self.seen.gather(2, slots[:, None].expand(-1, self.seen.shape[1], -1))
+        return replace(self, own=tuple(kv.gather(slots) for kv in self.own), seen=seen)
