@@ -5,6 +5,7 @@ in one line.
 import gzip
 import json
 import os
+import sys
 import unicodedata
 import zipfile
 from pathlib import Path
@@ -222,3 +223,11 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=said):
             read(tmp_path / name, skipped=Skipped())
+
+
+def test_parquet_without_pyarrow_is_told(tmp_path, monkeypatch):
+    path = tmp_path / "pairs.parquet"
+    pq.write_table(pa.table({"source": ["a"], "target": ["b"]}), path)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(UserError, match=r"needs pyarrow: pip install 'regard\[parquet\]'"):
+        both(path)

@@ -29,20 +29,21 @@ KINDS = [torch.float64, torch.float32, torch.bfloat16]
 
 
 def common(mask, queries, keys, *, gradients):
-    return (
-        mask,
-        queries,
-        keys,
-        "cpu",
-        HEADS,
-        WIDTH,
-        WIDTH**-0.5,
-        True,
-        0.0,
-        gradients,
-        False,
-        False,
-    )
+    """The fields of `choose.Case`."""
+    return {
+        "mask": mask,
+        "queries": queries,
+        "keys": keys,
+        "device": "cpu",
+        "heads": HEADS,
+        "width": WIDTH,
+        "scale": WIDTH**-0.5,
+        "plain": True,
+        "dropout": 0.0,
+        "gradients": gradients,
+        "compiling": False,
+        "watched": False,
+    }
 
 
 def reference(q, k, v, mask):
@@ -89,7 +90,9 @@ def test_heads(kernel, queries, keys, name, gradients, kind):
     shapes = [(2, HEADS, length, WIDTH) for length in (queries, keys, keys)]
     inputs = [torch.randn(shape, dtype=kind, requires_grad=gradients) for shape in shapes]
     with contextlib.nullcontext() if gradients else torch.no_grad():
-        case = choose.HeadsCase(*common(mask, queries, keys, gradients=gradients), *inputs, None)
+        q, k, v = inputs
+        given = common(mask, queries, keys, gradients=gradients)
+        case = choose.HeadsCase(**given, query=q, key=k, value=v, term=None)
         compare(kernel(case), reference(*inputs, mask), inputs, gradients=gradients)
 
 
@@ -117,9 +120,8 @@ def test_rows_that_look_at_each_other(kernel, length, causal, kind):
     mask = Mask(key_lengths=sizes, causal=causal)
     qkv = torch.randn(int(sizes.sum()), 3 * HEADS * WIDTH, dtype=kind, requires_grad=True)
 
-    case = choose.RowsCase(
-        *common(mask, length, length, gradients=True), layout, layout, dtype=kind
-    )
+    given = common(mask, length, length, gradients=True)
+    case = choose.RowsCase(**given, query_layout=layout, key_layout=layout, dtype=kind)
     ours = kernel(case, qkv)  # (N, inner)
 
     inputs = [heads_of(layout.spread(part)) for part in qkv.chunk(3, -1)]  # (B, H, T, D)
@@ -142,11 +144,13 @@ def test_rows_that_look_at_others(queries, keys, kind):
     rows = [int(sides[0].sum()), int(sides[1].sum()), int(sides[1].sum())]
     inputs = [torch.randn(n, HEADS * WIDTH, dtype=kind) for n in rows]
 
-    case = choose.RowsCase(*common(mask, queries, keys, gradients=False), *layouts, dtype=kind)
+    given = common(mask, queries, keys, gradients=False)
+    places = {"query_layout": layouts[0], "key_layout": layouts[1]}
+    case = choose.RowsCase(**given, **places, dtype=kind)
     ours = choose.AcrossByLength()(case, *inputs)  # (N, inner)
 
-    places = [layouts[0], layouts[1], layouts[1]]
-    padded = [heads_of(layout.spread(x)) for layout, x in zip(places, inputs)]  # (B, H, T, D)
+    by_input = [layouts[0], layouts[1], layouts[1]]
+    padded = [heads_of(layout.spread(x)) for layout, x in zip(by_input, inputs)]  # (B, H, T, D)
     expected = layouts[0].pack(reference(*padded, mask).transpose(1, 2).flatten(2))  # (N, inner)
     torch.testing.assert_close(ours.double(), expected, atol=bound(*padded), rtol=0)
 

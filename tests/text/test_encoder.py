@@ -79,3 +79,22 @@ def test_only_so_many_words_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(encode._numbers) <= 20
         assert len(encode._ends) == len(encode._numbers) + 1
         assert len(encode._ids) == encode._ends[-1]
+
+
+@given(st.lists(st.text(st.sampled_from("ab .é\n\t "), max_size=12), min_size=1, max_size=6))
+def test_words_are_found_with_and_without_arrow(texts: list[str]) -> None:
+    simple = encoder_module._single_spaces(" ".join(texts))
+    by_arrow = encoder_module._words_by_arrow(texts, simple=simple)
+    one_by_one = encoder_module._words_one_by_one(texts, simple=simple)
+    assert by_arrow.different == one_by_one.different
+    assert by_arrow.places.tolist() == one_by_one.places.tolist()
+    assert by_arrow.counts.tolist() == one_by_one.counts.tolist()
+
+
+def test_without_arrow_the_ids_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = TOKENIZERS["bpe"]
+    ids, lengths = encoder_for(tokenizer)(TEXTS)
+    monkeypatch.setattr(encoder_module, "find_spec", lambda name: None)
+    plain_ids, plain_lengths = encoder_for(tokenizer)(TEXTS)
+    assert ids.tolist() == plain_ids.tolist()
+    assert lengths.tolist() == plain_lengths.tolist()

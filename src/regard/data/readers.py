@@ -189,8 +189,12 @@ def _from_item(item: Any, source: str, target: str) -> list[str]:
 
 
 def _parquet(path: Path, source: str, target: str) -> Iterator[dict[str, Any]]:
-    import pyarrow.parquet as pq  # a slow import that few need
-    from pyarrow.lib import ArrowException
+    try:
+        import pyarrow.parquet as pq  # a slow import that few need
+        from pyarrow.lib import ArrowException
+    except ModuleNotFoundError:
+        advice = "pip install 'regard[parquet]'"
+        raise UserError(f"{path}: reading Parquet needs pyarrow: {advice}") from None
 
     try:
         with pq.ParquetFile(path) as table:  # type: ignore[no-untyped-call]

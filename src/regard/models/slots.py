@@ -48,8 +48,8 @@ class TransformerState:
     raw: Memory | None = None
     """In training, instead of `cross`: the packed states, which each block projects itself."""
     wait: int = 0
-    """The decoder's (Ma et al. 2019)."""
-    around: Mask | None = None
+    """Wait-k (Ma et al. 2019): target token t sees wait + t tokens of the source. 0: all."""
+    source_mask: Mask | None = None
     """The mask of the source in the step before, good as long as it is of the same lengths."""
 
     @property
@@ -75,13 +75,14 @@ class TransformerState:
         if sight is not None:
             past = Mask(extra=sight[:, None], filled=True)  # a token sees at least itself
 
-        source = self.around
+        source = self.source_mask
         if source is None or not self._still_good(source):
             reach = self.reach(places)
             source = Mask(key_lengths=reach, extra=self.extra, filled=self.extra is None)
         return past, source
 
     def _still_good(self, source: Mask) -> bool:
+        """Whether a mask was made of these very tensors, not only of equal ones: that is cheap."""
         return source.key_lengths is self.lengths and source.extra is self.extra
 
     def reach(self, places: Tensor) -> Tensor:
@@ -155,5 +156,6 @@ class TransformerState:
         most = int(used.sum(1).max())
         used_first = used.byte().argsort(dim=1, descending=True, stable=True)  # (B, S)
         slots = used_first[:, :most]  # (B, S')
-        seen = self.seen.gather(2, slots[:, None].expand(-1, self.seen.shape[1], -1))
+        rows = slots[:, None].expand(-1, self.seen.shape[1], -1)  # (B, K, S')
+        seen = self.seen.gather(2, rows)  # (B, K, S')
         return replace(self, own=tuple(kv.gather(slots) for kv in self.own), seen=seen)

@@ -114,14 +114,14 @@ class Block(nn.Module):
 
         x = self.attention_residual(x, look)
         if source is not None:
-            memory, hidden, together = source
+            memory, source_mask, query_layout = source
 
             def look_across(x: Tensor) -> Tensor:
                 if isinstance(memory, KeyValue):
-                    return self.cross(x, memory, hidden, positions, together)
+                    return self.cross(x, memory, source_mask, positions, query_layout)
                 assert memory.layout is not None
                 return self.cross.across(
-                    x, memory.states, hidden, positions, together, memory.layout
+                    x, memory.states, source_mask, positions, query_layout, memory.layout
                 )
 
             x = self.cross_residual(x, look_across)
@@ -264,6 +264,7 @@ class TransformerDecoder(Decoder):
         """Tokens (B · K, T) after a state -> hidden (B · K, T, D) and the state after them.
 
         With a layout, of training: targets (B, T) from their beginning -> packed rows (N, D).
+        positions, of the shape of tokens: where they stand (default: one after the other).
         """
         # The hypotheses of a sentence stand side by side: they share its memory, and the slots of
         # what they have read.
@@ -281,7 +282,7 @@ class TransformerDecoder(Decoder):
         tokens = tokens.reshape(sentences, -1)  # (B, K · T)
 
         sight = None if beams == 1 and state.seen is None else state.sight(beams, steps)
-        past, source = state.masks(sight, order)
+        past, source_mask = state.masks(sight, order)
 
         where = layout.pack(positions)
         packed = layout.pack(tokens)
@@ -289,7 +290,8 @@ class TransformerDecoder(Decoder):
         own: list[KeyValue] = []
         for i, block in enumerate(self.blocks):
             before = state.own[i] if state.own else None
-            looked_at = (state.raw or state.cross[i], source, layout)
+            memory = state.cross[i] if state.raw is None else state.raw
+            looked_at = (memory, source_mask, layout)
             x, read = block(x, past, positions, layout, before, looked_at, keep=not training)
             if read is not None:
                 own.append(read)
@@ -297,11 +299,10 @@ class TransformerDecoder(Decoder):
 
         if training:
             return x, state
+        seen = None
+        if sight is not None:
+            seen = sight[:, steps - 1 :: steps]  # of each hypothesis' last token: (B, K, S + K · T)
         state = replace(
-            state,
-            own=tuple(own),
-            at=state.at + steps,
-            seen=None if sight is None else sight[:, steps - 1 :: steps],
-            around=source,
+            state, own=tuple(own), at=state.at + steps, seen=seen, source_mask=source_mask
         )
         return x.view(rows, steps, -1), state

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +23,6 @@ try:
 except ModuleNotFoundError as error:
     only_fast_is_missing(error)
     choose = None  # type: ignore[assignment]
-
-Common = tuple[Mask, int, int, str, int, int, float | None, bool, float, bool, bool, bool]
 
 
 def attend(
@@ -351,7 +350,7 @@ class Attention(nn.Module):
             return None
         dtype = autocast_type(x.device.type) or x.dtype
         common = self._common(mask, layout.length, key_layout.length, x.device.type)
-        return choose.RowsCase(*common, layout, key_layout, dtype)
+        return choose.RowsCase(**common, query_layout=layout, key_layout=key_layout, dtype=dtype)
 
     def _heads_case(
         self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor
@@ -363,24 +362,24 @@ class Attention(nn.Module):
         if self.fused and not self._plain:
             term = self.position.key_term(q, positions, memory.positions)
         common = self._common(mask, q.shape[2], len(memory), q.device.type)
-        return choose.HeadsCase(*common, q, memory.key, memory.value, term)
+        return choose.HeadsCase(**common, query=q, key=memory.key, value=memory.value, term=term)
 
-    def _common(self, mask: Mask, queries: int, keys: int, device: str) -> Common:
-        """The fields of `choose.Case`, in their order."""
-        return (
-            mask,
-            queries,
-            keys,
-            device,
-            self.heads,
-            self._head_width,
-            self._scale if self.fused else None,
-            self._plain,
-            self.dropout if self.training else 0.0,
-            torch.is_grad_enabled(),
-            torch.compiler.is_compiling(),
-            _watching() is not None,
-        )
+    def _common(self, mask: Mask, queries: int, keys: int, device: str) -> dict[str, Any]:
+        """The fields of `choose.Case`."""
+        return {
+            "mask": mask,
+            "queries": queries,
+            "keys": keys,
+            "device": device,
+            "heads": self.heads,
+            "width": self._head_width,
+            "scale": self._scale if self.fused else None,  # None: the readable path
+            "plain": self._plain,
+            "dropout": self.dropout if self.training else 0.0,
+            "gradients": torch.is_grad_enabled(),
+            "compiling": torch.compiler.is_compiling(),
+            "watched": _watching() is not None,
+        }
 
 
 class SelfAttention(Attention):

@@ -45,8 +45,8 @@ def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> F
     """Draw what a beam search tried as a tree, its steps from left to right.
 
     Below each token is its probability, behind a finished answer the sum and the mean of its
-    logprobs. The likeliest continuation stays in the row of its parent, each other one gets a row
-    of its own.
+    logprobs. The answer's own continuation stays in the row of its parent, or else the likeliest
+    one; each other one gets a row of its own.
     """
     if not nodes:
         raise UserError("no tree to draw: nothing was tried")

@@ -184,6 +184,8 @@ def ranking(answer: Result | Alternative) -> float:
 def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
     """The answer of a text that was split: the parts' best answers, then their second best, …
 
+    gaps: the white space behind each part.
+
     Scores are means of the parts' scores, weighted by the lengths of the parts' best answers.
     """
     lengths = [len(part.logprobs) for part in parts]

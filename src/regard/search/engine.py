@@ -267,7 +267,9 @@ def _settle(
 
     ages = [job.age for job in live]
     ages_before = [age - 1 for age in ages]
-    _note_ended(search, candidates, (ended & real)[:, : search.copies], live, ages)
+    # A candidate that has ended, but is not among the best K, does not count.
+    counted = (ended & real)[:, : search.copies]  # (B, K)
+    _note_ended(search, candidates, counted, live, ages)
     _note_ended(search, before, stuck, live, ages_before)
 
     goes_on = (real & ~ended).any(-1).tolist()  # (B,)

@@ -1,11 +1,13 @@
-"""Many texts to one array of ids, fast: what encoding a corpus needs. `Tokenizer.encode` is the
-reference for each text.
+"""Many texts to one array of ids, fast: what encoding a corpus needs.
+
+`Tokenizer.encode` is the reference for each text.
 """
 
 import re
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +17,17 @@ from regard.text.vocabulary import FIRST, UNK, normalise
 
 Ids = npt.NDArray[np.int32]
 Lengths = npt.NDArray[np.int64]
-Encoder = Callable[
-    [Sequence[str]], tuple[Ids, Lengths]
-]  # texts -> their ids in one array, and how many each text has
+Encoder = Callable[[Sequence[str]], tuple[Ids, Lengths]]
+"""Texts -> their ids in one array, and how many each text has."""
 
 _REMEMBERED = 1 << 18  # words whose ids are kept, some 200 bytes each
 _BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 
 def encoder_for(tokenizer: Tokenizer) -> Encoder:
-    """An encoder for one corpus. It remembers words, so that the tokenizer, which threads may
-    share, need not.
+    """An encoder for one corpus.
+
+    It remembers words, so that the tokenizer, which threads may share, need not.
     """
     if isinstance(tokenizer, Subwords):
         return WordByWord(tokenizer)
@@ -61,9 +63,8 @@ class CharacterTable:
     def __init__(self, tokenizer: Listed) -> None:
         tokens = tokenizer.to_json()["tokens"]
         points = {ord(token): FIRST + i for i, token in enumerate(tokens) if len(token) == 1}
-        self._table = np.full(
-            max(points, default=0) + 2, UNK, np.int32
-        )  # the last entry: every point beyond
+        size = max(points, default=0) + 2  # the last entry: every point beyond
+        self._table = np.full(size, UNK, np.int32)
         self._table[[*points]] = [*points.values()]
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
@@ -74,8 +75,9 @@ class CharacterTable:
 
 
 class WordByWord:
-    """BPE and Unigram, with the ids of each word remembered: most words of a text have been met
-    before.
+    """BPE and Unigram, with the ids of each word remembered.
+
+    Most words of a text have been met before.
 
     The tokenizer cuts a text before every space that stands alone between two words (GPT-2's
     pattern takes the space to the word behind it), and its model never looks across a cut. So the
@@ -87,22 +89,20 @@ class WordByWord:
         self.tokenizer = tokenizer
         self._numbers = _Numbers()
         self._ids = array("i")  # of all remembered words, one after the other
-        self._ends = array(
-            "q", [0]
-        )  # where those of each word end, after the 0 where the first begins
+        self._ends = array("q", [0])  # where those of each word end; 0: where the first begins
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        words, counts = _words(texts)
+        words = _find_words(texts)
+        counts = words.counts
         known = len(self._ends) - 1
-        numbers = self._numbered(words, counts)
+        numbers = self._numbered(words)
         self._learn(self._numbers.new)
 
         ends = np.frombuffer(self._ends, np.int64)
         starts = ends[numbers]
         sizes = ends[numbers + 1] - starts  # ids of each word of each text
-        shifts = starts - (
-            np.cumsum(sizes) - sizes
-        )  # from a place among the ids of these texts to one in self._ids
+        # From a place among the ids of these texts to one in self._ids.
+        shifts = starts - (np.cumsum(sizes) - sizes)
         places = np.arange(int(sizes.sum())) + np.repeat(shifts, sizes)
         flat = np.frombuffer(self._ids, np.int32)[places] if len(places) else np.empty(0, np.int32)
         firsts = np.cumsum(counts) - counts
@@ -114,28 +114,20 @@ class WordByWord:
         self._numbers.new.clear()
         return flat, lengths
 
-    def _numbered(self, words: Any, counts: Lengths) -> npt.NDArray[np.int64]:
-        """The number of each word. Arrow finds the different words of these texts, so that Python
-        sees each but once.
-        """
-        encoded = words.dictionary_encode()
-        different = encoded.dictionary.to_pylist()
-        places = encoded.indices.to_numpy(
-            zero_copy_only=False
-        )  # of each word among the different ones
-        is_first = np.zeros(len(places), np.bool_)
-        is_first[np.cumsum(counts) - counts] = True
+    def _numbered(self, words: "_Words") -> npt.NDArray[np.int64]:
+        """The number of each word."""
+        opens_text = np.zeros(len(words.places), np.int64)
+        opens_text[np.cumsum(words.counts) - words.counts] = 1
 
-        table = np.zeros(
-            (2, len(different)), np.int64
-        )  # a word's number behind a space, and where it opens a text
-        used = np.zeros((2, len(different)), np.bool_)
-        used[is_first.astype(np.int64), places] = True
+        # Row 0: a word's number behind a space. Row 1: its number where it opens a text.
+        table = np.zeros((2, len(words.different)), np.int64)
+        used = np.zeros((2, len(words.different)), np.bool_)
+        used[opens_text, words.places] = True
         inner = np.flatnonzero(used[0])
-        table[0, inner] = [self._numbers[different[i]] for i in inner.tolist()]
+        table[0, inner] = [self._numbers[words.different[i]] for i in inner.tolist()]
         opening = np.flatnonzero(used[1])
-        table[1, opening] = [self._numbers[f" {different[i]}"] for i in opening.tolist()]
-        return table[is_first.astype(np.int64), places]
+        table[1, opening] = [self._numbers[f" {words.different[i]}"] for i in opening.tolist()]
+        return table[opens_text, words.places]
 
     def _learn(self, words: list[str]) -> None:
         """The ids of new words, behind those of the others."""
@@ -164,40 +156,72 @@ class _Numbers(dict[str, int]):
         return number
 
 
-def _words(texts: Sequence[str]) -> tuple[Any, Lengths]:
-    """The words of all texts in one Arrow array, and how many each text has: at least one, which
-    may be empty.
-    """
-    import pyarrow.compute as pc  # slow to import, and who decodes needs none
-    from pyarrow.lib import array as arrow_array
-    from pyarrow.lib import large_string
+class _Words(NamedTuple):
+    """The words of some texts."""
 
+    different: list[str]
+    places: npt.NDArray[np.int64]
+    """Of each word of each text: where it stands in `different`."""
+    counts: Lengths
+    """How many words each text has: at least one, which may be empty."""
+
+
+def _find_words(texts: Sequence[str]) -> _Words:
+    """The words of all texts, by Arrow if it is installed: then Python sees each word but once."""
     together = " ".join(texts)
     if normalise(together) != together:
         texts = [normalise(text) for text in texts]
         together = " ".join(texts)
 
-    if _single_spaces(together):  # nearly every corpus, nearly always
-        split: Any = pc.split_pattern(arrow_array(texts, large_string()), pattern=" ")  # type: ignore[attr-defined]
-        return split.flatten(), np.diff(split.offsets.to_numpy()).astype(np.int64)
+    if find_spec("pyarrow") is not None:
+        return _words_by_arrow(texts, simple=_single_spaces(together))
+    return _words_one_by_one(texts, simple=_single_spaces(together))
 
+
+def _words_one_by_one(texts: Sequence[str], *, simple: bool) -> _Words:
+    """simple: one space stands between two words, and no other white space anywhere."""
+    words, counts = _split(texts, simple=simple)
+    numbers: dict[str, int] = {}
+    places = [numbers.setdefault(word, len(numbers)) for word in words]
+    return _Words(list(numbers), np.array(places, np.int64), counts)
+
+
+def _words_by_arrow(texts: Sequence[str], *, simple: bool) -> _Words:
+    """The same in a third of the time."""
+    import pyarrow.compute as pc  # slow to import, and who decodes needs none
+    from pyarrow.lib import array as arrow_array
+    from pyarrow.lib import large_string
+
+    if simple:  # nearly every corpus, nearly always
+        column = arrow_array(texts, large_string())
+        split: Any = pc.split_pattern(column, pattern=" ")  # type: ignore[attr-defined]
+        words = split.flatten()
+        counts = np.diff(split.offsets.to_numpy()).astype(np.int64)
+    else:
+        word_list, counts = _split(texts, simple=False)
+        words = arrow_array(word_list, large_string())
+
+    encoded = words.dictionary_encode()
+    places = encoded.indices.to_numpy(zero_copy_only=False)
+    return _Words(encoded.dictionary.to_pylist(), places, counts)
+
+
+def _split(texts: Sequence[str], *, simple: bool) -> tuple[list[str], Lengths]:
+    """The words of all texts one after the other, and how many each text has."""
     words: list[str] = []
     counts = []
     for text in texts:
-        parts = text.split(" ") if _single_spaces(text) else _BETWEEN_WORDS.split(text)
+        parts = text.split(" ") if simple or _single_spaces(text) else _BETWEEN_WORDS.split(text)
         words += parts
         counts.append(len(parts))
-    return arrow_array(words, large_string()), np.array(counts, np.int64)
+    return words, np.array(counts, np.int64)
 
 
 def _single_spaces(text: str) -> bool:
-    """Whether all white space is one space between two words. All other white space is not
-    printable to Python.
+    """Whether all white space is one space between two words.
+
+    All other white space is not printable to Python.
     """
-    return (
-        text.isprintable()
-        and "  " not in text
-        and not text.startswith(" ")
-        and not text.endswith(" ")
-        and text != ""
-    )
+    if text == "" or text.startswith(" ") or text.endswith(" "):
+        return False
+    return text.isprintable() and "  " not in text

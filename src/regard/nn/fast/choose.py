@@ -112,7 +112,7 @@ class HeadsKernel(Protocol):
 class AcrossByLength:
     """Flash attention of variable length, each sentence alone.
 
-    Decided once for both sides: they must have the same form.
+    It takes packed queries and packed keys, so it is decided for both together.
     """
 
     def applies(self, case: RowsCase) -> bool:
