@@ -69,8 +69,9 @@ class Case:
     batch: Any = None
     """Pairs to try the model on."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Where the model is examined. What must repeat bit for bit is computed on the CPU, wherever
-    this is.
+    """Where the model is examined.
+
+    What must repeat bit for bit is computed on the CPU, wherever this is.
     """
 
 
