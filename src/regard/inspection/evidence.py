@@ -1,10 +1,12 @@
-"""What an answer hangs on: not where the model looked, but what changes when a token, a head or a
-layer is taken away.
+"""What an answer depends on: what changes when a token, a head or a layer is taken away.
+
+Where the model looked is another question.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -68,241 +70,287 @@ class Head(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a layer would say at one target token: how likely the answer's token is, and the
-    likeliest tokens.
-    """
+    """What a layer would predict at one target token."""
 
     probability: float
+    """Of the answer's token."""
     likely: list[tuple[str, float]]
+    """The likeliest tokens with their probabilities, best first."""
 
 
 @torch.inference_mode()
 def occlusion(translator: Reader, result: Answer, *, budget: int = 1 << 24) -> Matrix:
-    """(T, S): log-probability that each target token, <eos> too, loses if a source token is hidden.
-    Above 0: it helped.
+    """(T, S): log-probability that each target token loses if a source token is hidden.
 
-    Hidden: in its place the encoder reads the mean vector of the vocabulary, which says that there
-    is a token, and not which. (<unk> would say as much only had training shown it.) budget: logits
-    at a time.
+    Above 0: it helped. <eos> is a target token, too. Hidden: in its place the encoder reads the
+    mean vector of the vocabulary, which says that there is a token, and not which. (<unk> would say
+    as much only had training shown it.) budget: logits at a time.
     """
-    model, (batch,) = translator.model, batches_of(translator, [result])
+    model = translator.model
+    (batch,) = batches_of(translator, [result])
     embedding: Any = model.encoder.embedding
-    mean = embedding(torch.arange(FIRST, translator.source.size, device=translator.device)).mean(0)
-    whole, lost = _logprobs(model, batch), []
-    for some in torch.arange(batch.source_tokens).split(
-        max(1, budget // (batch.tokens * translator.target.size))
-    ):
-        hide = partial(torch.index_put, indices=(torch.arange(len(some)), some), values=mean)
-        lost.append(whole - _logprobs(model, batch, len(some), hide))
-    return np.asarray(torch.cat(lost).T.cpu().numpy())
+    vocabulary = torch.arange(FIRST, translator.source.size, device=translator.device)
+    mean = embedding(vocabulary).mean(0)  # (D,)
+
+    complete = _logprobs(model, batch)  # (1, T)
+    copies = max(1, budget // (batch.tokens * translator.target.size))
+    losses = []
+    for columns in torch.arange(batch.source_tokens).split(copies):
+        # copy i of the sentence reads the mean in place of token columns[i]
+        copy_numbers = torch.arange(len(columns))
+        hide = partial(torch.index_put, indices=(copy_numbers, columns), values=mean)
+        losses.append(complete - _logprobs(model, batch, len(columns), hide))
+    return np.asarray(torch.cat(losses).T.cpu().numpy())
 
 
 def gradient_times_input(translator: Reader, result: Answer) -> Matrix:
-    """(T, S): how fast the log-probability of each target token grows as a source token's vector is
-    made longer.
+    """(T, S): how fast each target token's log-probability grows with a source token's vector.
 
-    That is its gradient times the vector, summed; in a linear model, what the token added. One way
-    back for each target token.
+    That is its gradient times the vector, summed; in a linear model, what the token added. It takes
+    one backward pass for each target token.
     """
-    (batch,), read = batches_of(translator, [result]), list[Tensor]()
+    (batch,) = batches_of(translator, [result])
+    vectors: list[Tensor] = []
 
-    def keep(x: Tensor) -> Tensor:
-        read.append(x.detach().requires_grad_())
-        return read[0]
+    def keep(embedded: Tensor) -> Tensor:
+        vectors.append(embedded.detach().requires_grad_())
+        return vectors[0]
 
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
-        torch.backends.cudnn.flags(enabled=False),
-    ):  # whose RNNs only train
-        logprobs = _logprobs(translator.model, batch, 1, keep)[0]
-        rows = [torch.autograd.grad(one, read, retain_graph=True)[0][0] for one in logprobs]
-        return np.asarray((torch.stack(rows).double() * read[0].detach()).sum(-1).cpu().numpy())
+        torch.backends.cudnn.flags(enabled=False),  # its RNNs have gradients in training mode only
+    ):
+        logprobs = _logprobs(translator.model, batch, 1, keep)[0]  # (T,)
+        gradients = [
+            torch.autograd.grad(logprob, vectors, retain_graph=True)[0][0]  # (S, D)
+            for logprob in logprobs
+        ]
+        products = torch.stack(gradients).double() * vectors[0].detach()  # (T, S, D)
+        return np.asarray(products.sum(-1).cpu().numpy())
 
 
 @torch.inference_mode()
 def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Reading]]:
-    """For each layer of the decoder, each target token: what the model would say if this layer were
-    its last.
+    """What the model would predict if a layer were its last: for each layer, each target token.
 
     The last norm and the output layer read the layer's state (nostalgebraist 2020). The last row is
-    what the model does say.
+    what the model does predict. n: how many of the likeliest tokens.
     """
-    (batch,), decoder = batches_of(translator, [result]), translator.model.decoder
+    model = translator.model
+    decoder = model.decoder
+    (batch,) = batches_of(translator, [result])
     if not isinstance(decoder, TransformerDecoder):
         raise UserError(
             "the logit lens needs a Transformer: the layers of an RNN have no stream in common"
         )
-    states, rows = list[Tensor](), []
-    with ExitStack() as stack:
+
+    states: list[Tensor] = []
+    with ExitStack() as hooks:
         for block in decoder.blocks:
-            stack.enter_context(
-                _hooked(block.register_forward_hook, lambda out: states.append(out[0]))
-            )
-        translator.model(batch.source, batch.source_lengths, batch.target_in)
+            keep = _hooked(block.register_forward_hook, lambda output: states.append(output[0]))
+            hooks.enter_context(keep)
+        model(batch.source, batch.source_lengths, batch.target_in)
+
+    layers = []
     for state in states:
         logits = decoder.output(decoder.norm(state)[None])[0]  # (T, V)
-        likely = logits.to(at_least_single(logits.dtype)).softmax(-1)
-        chosen, top = (
-            likely.gather(-1, batch.target_out[0, :, None])[:, 0],
-            likely.topk(min(n, likely.shape[-1])),
-        )
-        names = [translator.target.token_texts(ids) for ids in top.indices.tolist()]
-        rows.append(
-            [
-                Reading(p, list(zip(*one)))
-                for p, *one in zip(chosen.tolist(), names, top.values.tolist())
-            ]
-        )
-    return rows
+        probabilities = logits.to(at_least_single(logits.dtype)).softmax(-1)  # (T, V)
+        layers.append(_readings(probabilities, batch.target_out[0], translator.target, n))
+    return layers
+
+
+def _readings(
+    probabilities: Tensor, targets: Tensor, tokenizer: Tokenizer, n: int
+) -> list[Reading]:
+    """For each row of probabilities (T, V), that of its target (T,) and the n likeliest tokens."""
+    chosen = probabilities.gather(-1, targets[:, None])[:, 0]  # (T,)
+    top = probabilities.topk(min(n, probabilities.shape[-1]))  # (T, n)
+    readings = []
+    for probability, ids, values in zip(chosen.tolist(), top.indices.tolist(), top.values.tolist()):
+        likely = list(zip(tokenizer.token_texts(ids), values))
+        readings.append(Reading(probability, likely))
+    return readings
 
 
 def agreement(record: AttentionRecord, evidence: Matrix, how: str = "mean") -> float:
-    """Spearman's rank correlation of attention (the last layer's mean, or `how`) with evidence (T,
-    S); mean of target tokens.
+    """Spearman's rank correlation of attention with evidence (T, S), the mean over target tokens.
 
-    A row in which either side is all the same has none; not a number if no row has one.
+    Attention is the last layer's mean, or `how`. A row in which either side is all the same has no
+    correlation; not a number if no row has one.
     """
-    rows = [
-        [_ranks(side) for side in sides] for sides in zip(record.matrix("cross", how), evidence)
-    ]
-    found = [np.corrcoef(one, other)[0, 1] for one, other in rows if np.ptp(one) and np.ptp(other)]
-    return float(np.mean(found)) if found else math.nan
+    correlations = []
+    for attention_row, evidence_row in zip(record.matrix("cross", how), evidence):
+        attention_ranks = _ranks(attention_row)
+        evidence_ranks = _ranks(evidence_row)
+        if np.ptp(attention_ranks) and np.ptp(evidence_ranks):
+            correlations.append(np.corrcoef(attention_ranks, evidence_ranks)[0, 1])
+    return float(np.mean(correlations)) if correlations else math.nan
 
 
 def correlation(record: AttentionRecord, occluded: Matrix) -> str:
-    """The same, in words; and how often both name the same token first, since the ranks of what
-    hardly counts are noise.
+    """The agreement of attention and occlusion, in words.
+
+    It also tells how often both name the same token first, since the ranks of tokens that hardly
+    count are noise.
     """
-    last, flow = (f"{agreement(record, occluded, how):.2f}" for how in ("mean", "rollout"))
     same = int((record.matrix().argmax(-1) == occluded.argmax(-1)).sum())
-    first = (
+    last_layer = agreement(record, occluded, "mean")
+    rollout = agreement(record, occluded, "rollout")
+    return (
         f"Attention and occlusion name the same source token first for {same} of {len(occluded)} "
-        f"target tokens."
+        f"target tokens.\n"
+        f"Rank correlation (Spearman): {last_layer:.2f} (last layer), {rollout:.2f} (rollout)."
     )
-    return f"{first}\nRank correlation (Spearman): {last} (last layer), {flow} (rollout)."
 
 
-def _ranks(x: Matrix) -> npt.NDArray[np.float64]:
+def _ranks(values: Matrix) -> npt.NDArray[np.float64]:
     """From 1; equal values share the mean of their ranks."""
-    _, place, count = np.unique(x, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place], np.float64)
+    _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2  # of each group of equal values
+    return np.asarray(mean_ranks[groups], np.float64)
 
 
 def batches_of(
     translator: Reader, examples: Sequence[Answer | tuple[str, str]], tokens: int = 4096
 ) -> list[Batch]:
+    """Answers, or pairs of texts, as batches of up to so many tokens, longest first."""
     if not examples:
         raise UserError("no answer and no pair: there is nothing to weigh heads by")
     if isinstance(translator.model.decoder, Decoders):
         raise UserError(
             "several models have several reasons: load one of them alone to see its evidence"
         )
-    if parts := [one.parts for one in examples if not isinstance(one, tuple) and one.parts]:
-        raise UserError(
-            f"split into {len(parts[0])} parts: ask for the evidence of one, such as "
-            f"result.parts[0]"
-        )
-    both = [
-        (one[0], translator.target.encode(one[1]))
-        if isinstance(one, tuple)
-        else (one.source, one.ids)
-        for one in examples
-    ]
-    rows = sorted(
-        (([*translator.source.encode(s), EOS], [BOS, *t, EOS]) for s, t in both),
-        key=lambda row: max(map(len, row)),
-    )
-    made = []
+
+    rows = [_row(translator, example) for example in examples]
+    rows.sort(key=_longest)
+    batches = []
     while rows:
-        size = max(1, tokens // max(map(len, rows[-1])))
-        made.append(collate(rows[-size:]).to(translator.device))
+        size = max(1, tokens // _longest(rows[-1]))
+        batches.append(collate(rows[-size:]).to(translator.device))
         del rows[-size:]
-    return made
+    return batches
+
+
+def _row(translator: Reader, example: Answer | tuple[str, str]) -> tuple[list[int], list[int]]:
+    """The ids of one example, as `collate` takes them."""
+    if isinstance(example, tuple):
+        source, text = example
+        target_ids = translator.target.encode(text)
+    else:
+        if example.parts:
+            raise UserError(
+                f"split into {len(example.parts)} parts: ask for the evidence of one, such as "
+                f"result.parts[0]"
+            )
+        source = example.source
+        target_ids = example.ids
+    return [*translator.source.encode(source), EOS], [BOS, *target_ids, EOS]
+
+
+def _longest(row: tuple[list[int], list[int]]) -> int:
+    source, target = row
+    return max(len(source), len(target))
 
 
 def _logprobs(
-    model: Seq2Seq, batch: Batch, rows: int = 1, change: Callable[[Tensor], Tensor] = lambda x: x
+    model: Seq2Seq,
+    batch: Batch,
+    copies: int = 1,
+    change: Callable[[Tensor], Tensor] = lambda vectors: vectors,
 ) -> Tensor:
-    """(rows, T): of each target token, given those before it, in so many copies of one pair.
-    change: of its source's vectors.
+    """(copies, T): log-probability of each target token, in so many copies of one pair.
+
+    change: what the encoder reads instead of the copies' source vectors (copies, S, D).
     """
-    sides = batch.source, batch.source_lengths, batch.target_in, batch.target_out
-    source, lengths, before, target = (x.expand(rows, *x.shape[1:]) for x in sides)
-    table = model.encoder.get_submodule(
-        "embedding"
-    )  # the decoder may share it, so the hook is gone before it reads
-    with _hooked(
-        table.register_forward_hook, lambda x: change(x.view(rows, -1, x.shape[-1])).view(x.shape)
-    ):
-        memory = model.encoder(source, lengths)
-    logits, _ = model.decoder(before, model.decoder.start(memory))
-    logits = logits.to(at_least_single(logits.dtype))
-    return logits.gather(-1, target[..., None])[..., 0] - logits.logsumexp(-1)
+
+    def repeat(tensor: Tensor) -> Tensor:
+        return tensor.expand(copies, *tensor.shape[1:])
+
+    def change_vectors(vectors: Tensor) -> Tensor:
+        return change(vectors.view(copies, -1, vectors.shape[-1])).view(vectors.shape)
+
+    table = model.encoder.get_submodule("embedding")
+    # the decoder may share the table, so the hook is gone before it reads
+    with _hooked(table.register_forward_hook, change_vectors):
+        memory = model.encoder(repeat(batch.source), repeat(batch.source_lengths))
+    logits, _ = model.decoder(repeat(batch.target_in), model.decoder.start(memory))
+    logits = logits.to(at_least_single(logits.dtype))  # (copies, T, V)
+    chosen = logits.gather(-1, repeat(batch.target_out)[..., None])[..., 0]  # (copies, T)
+    return chosen - logits.logsumexp(-1)
 
 
 @contextmanager
 def _hooked(register: Any, change: Callable[[Any], Any]) -> Iterator[None]:
-    """What comes out (or goes in, by a pre-hook) is changed, in this thread's calls only, until the
-    end, however it ends.
+    """Changes a module's output (or its input, by a pre-hook) in this thread's calls.
+
+    register: the module's method that takes the hook. The hook is gone at the end, however it ends.
     """
-    me = get_ident()
-    with register(
-        lambda module, given, *out: (
-            change(out[0] if out else given[0]) if get_ident() == me else None
-        )
-    ):
+    this_thread = get_ident()
+
+    def hook(module: Any, inputs: Any, *output: Any) -> Any:
+        if get_ident() != this_thread:
+            return None
+        return change(output[0] if output else inputs[0])
+
+    with register(hook):
         yield
 
 
 @torch.inference_mode()
 def heads(translator: Reader, examples: Sequence[Answer | tuple[str, str]]) -> list[Head]:
     """Of every head, what target tokens lose without it: of answers, or of pairs of texts."""
-    batches, model = batches_of(translator, examples), translator.model
-    whole = loss_without(model, batches)
+    model = translator.model
+    batches = batches_of(translator, examples)
+    complete = loss_without(model, batches)
     return [
-        one._replace(lost=loss_without(model, batches, [one]) - whole) for one in heads_of(model)
+        head._replace(lost=loss_without(model, batches, [head]) - complete)
+        for head in heads_of(model)
     ]
 
 
 @contextmanager
 def without(model: Seq2Seq, gone: Iterable[Head]) -> Iterator[None]:
-    """The model while these heads are silent: zeros where they would have spoken. An RNN's
-    attention is one head.
+    """The model while these heads are silent: zeros in place of their output.
+
+    An RNN's attention is one head.
     """
-    found = heads_of(model)
-    with ExitStack() as stack:
-        for one in gone:
-            _, attention = found[one._replace(lost=0.0)]
-            here = (
-                attention.output.register_forward_pre_hook
-                if attention.projections
-                else attention.register_forward_hook
-            )
-            stack.enter_context(
-                _hooked(here, partial(_silenced, heads=attention.heads, head=one.head))
-            )
+    all_heads = heads_of(model)
+    with ExitStack() as hooks:
+        for head in gone:
+            _, attention = all_heads[head._replace(lost=0.0)]
+            register: Any  # where the heads are still side by side
+            if attention.projections:
+                register = attention.output.register_forward_pre_hook
+            else:
+                register = attention.register_forward_hook
+            silence = partial(_silenced, heads=attention.heads, head=head.head)
+            hooks.enter_context(_hooked(register, silence))
         yield
 
 
-def _silenced(x: Tensor, heads: int, head: int) -> Tensor:
-    kept = torch.arange(heads, device=x.device) != head
-    return (x.unflatten(-1, (heads, -1)) * kept[:, None]).flatten(-2)
+def _silenced(outputs: Tensor, heads: int, head: int) -> Tensor:
+    """The outputs of all heads side by side (…, D), with zeros for one of them."""
+    kept = torch.arange(heads, device=outputs.device) != head  # (H,)
+    by_head = outputs.unflatten(-1, (heads, -1))  # (…, H, D / H)
+    return (by_head * kept[:, None]).flatten(-2)
 
 
 def heads_of(model: Seq2Seq) -> dict[Head, tuple[str, Attention]]:
-    """Every head, with the name of its attention."""
-    found: dict[Head, tuple[str, Attention]] = {}
+    """Every head, with its attention and that attention's name in the model."""
+    all_heads: dict[Head, tuple[str, Attention]] = {}
+    layers: Counter[str] = Counter()  # of each block, those seen so far
     for name, module in model.named_modules():
         if isinstance(module, Attention):
             block = block_of(name)
-            layer = sum(one.block == block and one.head == 0 for one in found)
-            found |= {Head(block, layer, number): (name, module) for number in range(module.heads)}
-    return found
+            for number in range(module.heads):
+                all_heads[Head(block, layers[block], number)] = name, module
+            layers[block] += 1
+    return all_heads
 
 
 def loss_without(model: Seq2Seq, batches: Sequence[Batch], gone: Iterable[Head] = ()) -> float:
+    """The mean loss of a target token while these heads are silent."""
     with without(model, gone):
-        return sum(float(model.loss(batch).nll) for batch in batches) / sum(
-            batch.tokens for batch in batches
-        )
+        total = sum(float(model.loss(batch).nll) for batch in batches)
+    return total / sum(batch.tokens for batch in batches)

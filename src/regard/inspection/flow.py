@@ -1,6 +1,4 @@
-"""How far back a prediction reaches: the gradient of the last target token's loss, at every token
-before it.
-"""
+"""How far back a prediction reaches, by the gradient of the last target token's loss."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -19,32 +17,47 @@ from regard.text.vocabulary import FIRST
 def gradient_flow(
     model: Seq2Seq, length: int = 100, *, sentences: int = 16, seed: int = 0
 ) -> npt.NDArray[np.float64]:
-    """(length,): the norm of the gradient at the embedding of the token so many places back, 1 at
-    the nearest.
+    """(length,): the norm of the gradient at the embedding of each token, from the nearest back.
 
-    The near half is the answer, the far half the source; all tokens are random, and norms are means
-    over the sentences.
+    The gradient is that of the last target token's loss; the nearest token has norm 1. The near
+    half is the answer, the far half the source; all tokens are random, and norms are means over the
+    sentences.
     """
     model = deepcopy(model).double().eval()  # in single precision a vanishing gradient is soon 0
-    tables = [side.get_submodule("embedding") for side in (model.encoder, model.decoder)]
-    read: list[Tensor] = []
-    for table in dict.fromkeys(
-        tables
-    ):  # one, if they are tied; the source is looked up first in any case
-        table.register_forward_hook(lambda module, inputs, output: read.append(output))
-    random, lengths = torch.Generator().manual_seed(seed), (length - length // 2, length // 2 + 1)
-    words = [table.get_parameter("weight").shape[0] for table in tables]
-    source, target = (
-        torch.randint(FIRST, v, (sentences, n), generator=random) for v, n in zip(words, lengths)
-    )
-    logits = model(source, torch.full((sentences,), source.shape[1]), target[:, :-1])
-    grads = torch.autograd.grad(
-        F.cross_entropy(logits[:, -1], target[:, -1], reduction="sum"), read, materialize_grads=True
-    )
-    norms = torch.cat(
-        [grad.reshape(sentences, -1, grad.shape[-1]).norm(dim=-1).mean(0) for grad in grads]
-    ).flip(0)
-    return (norms / norms[0]).numpy()
+    source_table = model.encoder.get_submodule("embedding")
+    target_table = model.decoder.get_submodule("embedding")
+    vectors = _keep_outputs(source_table, target_table)
+
+    source_length = length - length // 2
+    target_length = length // 2 + 1  # the last token is only predicted
+    generator = torch.Generator().manual_seed(seed)
+    source = _random_tokens(source_table, (sentences, source_length), generator)  # (B, S)
+    target = _random_tokens(target_table, (sentences, target_length), generator)  # (B, T + 1)
+
+    logits = model(source, torch.full((sentences,), source_length), target[:, :-1])  # (B, T, V)
+    loss = F.cross_entropy(logits[:, -1], target[:, -1], reduction="sum")
+    gradients = torch.autograd.grad(loss, vectors, materialize_grads=True)
+
+    norms = []
+    for gradient in gradients:
+        rows = gradient.reshape(sentences, -1, gradient.shape[-1])  # (B, S, D), then (B, T, D)
+        norms.append(rows.norm(dim=-1).mean(0))
+    nearest_first = torch.cat(norms).flip(0)  # (length,)
+    return (nearest_first / nearest_first[0]).numpy()
+
+
+def _keep_outputs(*tables: nn.Module) -> list[Tensor]:
+    """A list that collects what these embeddings return, in the order of their calls."""
+    outputs: list[Tensor] = []
+    for table in dict.fromkeys(tables):  # one hook where source and target share their embedding
+        table.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+    return outputs
+
+
+def _random_tokens(table: nn.Module, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Any tokens of this embedding's vocabulary but the reserved ones."""
+    size = table.get_parameter("weight").shape[0]
+    return torch.randint(FIRST, size, shape, generator=generator)
 
 
 def textbook(width: int = 64, seed: int = 0) -> dict[str, Seq2Seq]:
@@ -55,22 +68,25 @@ def textbook(width: int = 64, seed: int = 0) -> dict[str, Seq2Seq]:
     far more slowly, and an LSTM faster.
     """
     rnn = RNNConfig(cell="rnn", width=width, embedding=width, bidirectional=False, attention="none")
-    transformer = TransformerConfig(width=width, ffn=4 * width)
-    kinds: dict[str, ModelConfig] = {
+    configs: dict[str, ModelConfig] = {
         "plain RNN": rnn,
         "LSTM": replace(rnn, cell="lstm"),
-        "Transformer": transformer,
+        "Transformer": TransformerConfig(width=width, ffn=4 * width),
     }
+    size = FIRST + 64
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = {name: build_model(config, FIRST + 64, FIRST + 64) for name, config in kinds.items()}
-        for cells in (
-            part
-            for model in made.values()
-            for part in model.modules()
-            if isinstance(part, nn.RNNBase)
-        ):
-            cells.reset_parameters()
-            if isinstance(cells, nn.LSTM):
-                cells.get_parameter("bias_ih_l0").data[width : 2 * width] = 1.0
-    return made
+        models = {name: build_model(config, size, size) for name, config in configs.items()}
+        for model in models.values():
+            _reset_cells(model, width)
+    return models
+
+
+def _reset_cells(model: Seq2Seq, width: int) -> None:
+    """Start recurrent cells as torch does, and an LSTM's forget gates with a bias of 1."""
+    for module in model.modules():
+        if not isinstance(module, nn.RNNBase):
+            continue
+        module.reset_parameters()
+        if isinstance(module, nn.LSTM):
+            module.get_parameter("bias_ih_l0").data[width : 2 * width] = 1.0

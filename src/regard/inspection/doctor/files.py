@@ -1,14 +1,17 @@
-"""What a proof is, and those of a run's files: each looks at one thing and says what it found."""
+"""What a proof is, and the proofs on a run's files.
+
+A proof is a function that looks at one thing and returns a sentence about what it found.
+"""
 
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +19,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from regard.data.batches import collate
+from regard.data.batches import Batch, Indices, collate
 from regard.data.corpus import Corpus, digest_of
 from regard.errors import UserError
 from regard.models.seq2seq import TENSORS
@@ -30,26 +33,29 @@ from regard.training.parallel import World
 from regard.training.start import make_trainer
 from regard.training.trainer import Trainer, Trouble
 
-PAIRS = 100_000  # by which the vocabulary is judged
+PAIRS = 100_000  # how many pairs the vocabulary is judged by
 CLOCK = ("seconds", "tokens_per_second", "examples_per_second")
+"""What a log says about time: the only values that differ when training is repeated."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was looked at, whether it holds (None: not looked at), what was found, and what to do
-    about it, if anything.
-    """
+    """The outcome of one proof, as printed."""
 
     name: str
     passed: bool | None
+    """None: not looked at."""
     found: str
     advice: str = ""
+    """What to do about it, if anything."""
 
     @property
     def mark(self) -> str:
-        return (
-            "–" if self.passed is None else "✗" if not self.passed else "!" if self.advice else "✓"
-        )
+        if self.passed is None:
+            return "–"
+        if not self.passed:
+            return "✗"
+        return "!" if self.advice else "✓"
 
 
 @dataclass
@@ -63,8 +69,9 @@ class Case:
     batch: Any = None
     """Pairs to try the model on."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Where the model is examined. What must repeat bit for bit is computed on the CPU, wherever
-    this is.
+    """Where the model is examined.
+
+    What must repeat bit for bit is computed on the CPU, wherever this is.
     """
 
 
@@ -76,62 +83,85 @@ class Remark(UserError):
         self.passed = passed
 
 
-Find = Callable[[Case], str]  # gives what it found, or raises UserError with what is wrong
-Proof = tuple[str, Find, str, tuple[str, ...]]
+Find = Callable[[Case], str]  # returns what it found, or raises UserError with what is wrong
+
+
+class Proof(NamedTuple):
+    """A function that proves one thing, and what the table says about it."""
+
+    name: str
+    find: Find
+    advice: str
+    needs: tuple[str, ...]
+
+
 PROOFS: dict[str, Proof] = {}
 
 
 def proof(name: str, advice: str, *needs: str) -> Callable[[Find], Find]:
-    """Makes a function one of the proofs; `needs` are names of functions above it: it is tried only
-    if all of them held.
+    """Makes a function one of the proofs.
+
+    needs: names of functions above it; it is tried only if all of them held.
     """
 
-    def keep(find: Find) -> Find:
-        PROOFS[find.__name__] = name, find, advice, needs
+    def register(find: Find) -> Find:
+        PROOFS[find.__name__] = Proof(name, find, advice, needs)
         return find
 
-    return keep
+    return register
 
 
-def held(holds: bool, found: str) -> str:
+def require(holds: bool, text: str) -> str:
+    """The text, as what was found if it holds, as an error if not."""
     if not holds:
-        raise UserError(found)
-    return found
+        raise UserError(text)
+    return text
 
 
 def prove(case: Case, proofs: Mapping[str, Proof]) -> list[Row]:
     """Every proof, in order."""
     rows: dict[str, Row] = {}
-    for key, (name, find, advice, needs) in proofs.items():
-        if lacking := [rows[need].name for need in needs if need in rows and not rows[need].passed]:
-            rows[key] = Row(name, None, f"not looked at: it needs “{lacking[0]}”")
-            continue
-        try:
-            rows[key] = Row(name, True, find(case))
-        except Exception as error:  # whatever went wrong is what was found
-            kind, passed = (
-                "" if isinstance(error, UserError) else f"{type(error).__name__}: ",
-                getattr(error, "passed", False),
-            )
-            rows[key] = Row(name, passed, f"{kind}{error}", "" if passed is None else advice)
+    for key, proof in proofs.items():
+        failed = [rows[need] for need in proof.needs if need in rows and not rows[need].passed]
+        if failed:
+            rows[key] = Row(proof.name, None, f"not looked at: it needs “{failed[0].name}”")
+        else:
+            rows[key] = _try(proof, case)
     return list(rows.values())
+
+
+def _try(proof: Proof, case: Case) -> Row:
+    try:
+        return Row(proof.name, True, proof.find(case))
+    except Remark as remark:
+        advice = "" if remark.passed is None else proof.advice
+        return Row(proof.name, remark.passed, str(remark), advice)
+    except UserError as error:
+        return Row(proof.name, False, str(error), proof.advice)
+    except Exception as error:  # whatever went wrong is what was found
+        return Row(proof.name, False, f"{type(error).__name__}: {error}", proof.advice)
+
+
+# The files as they were written
 
 
 @proof(
     "nobody is training it", "wait until it is done, or stop it; what follows may change meanwhile"
 )
 def free(case: Case) -> str:
+    """No process holds the run's lock."""
     lock = case.path / "lock"
     if not lock.exists():
         return "never locked"
     before = lock.stat()
     try:
-        held = storage.lock(lock)
+        handle = storage.lock(lock)
     except OSError as error:  # a copy to look at, on a disk that is read-only here
         return f"the lock may not be written here ({error.strerror})"
-    if held is None:
+    if handle is None:
         raise UserError(f"{case.path}: another process is training this run")
-    held.release()
+
+    handle.release()
     with suppress(OSError):  # some versions of filelock write to the file they lock
         os.utime(lock, ns=(before.st_atime_ns, before.st_mtime_ns))
     return "the lock is free"
@@ -142,6 +172,7 @@ def free(case: Case) -> str:
     "undo the change, or copy the run again; only --resume may change settings",
 )
 def opens(case: Case) -> str:
+    """The run opens: its files have the sha256 of its manifest."""
     case.run = Run.open(case.path)
     return f"sha256 of {len(case.run.manifest['files'])} files"
 
@@ -151,15 +182,19 @@ def opens(case: Case) -> str:
     "copy it again from where it is whole; --resume goes on from the newest that is whole",
 )
 def checkpoints(case: Case) -> str:
-    folders = sorted(p for p in (case.path / "checkpoints").glob("[!.]*") if p.is_dir())
-    files, wrong = 0, []
+    """The files of every checkpoint have the sha256 of its manifest."""
+    entries = (case.path / "checkpoints").glob("[!.]*")
+    folders = sorted(entry for entry in entries if entry.is_dir())
+    files = 0
+    faults = []
     for folder in folders:
         try:
             files += len(storage.read_directory(folder))
         except storage.Corrupt as error:
-            wrong.append(str(error))
-    if wrong:
-        raise UserError("\n".join(wrong))
+            faults.append(str(error))
+
+    if faults:
+        raise UserError("\n".join(faults))
     return f"sha256 of {files} files" if folders else "none yet"
 
 
@@ -169,7 +204,9 @@ def checkpoints(case: Case) -> str:
     "opens",
 )
 def data(case: Case) -> str:
-    digest, corpus = case.run.config.data.digest, Corpus.open(case.path / "data" / "train")
+    """The training data has the sha256 of the settings."""
+    digest = case.run.config.data.digest
+    corpus = Corpus.open(case.path / "data" / "train")
     if digest_of(corpus.path, corpus.about["dtype"]) != digest:
         raise UserError(
             f"{corpus.path}: its sha256 is not data.digest of config.toml; a file was changed or "
@@ -184,29 +221,41 @@ def data(case: Case) -> str:
     "data",
 )
 def vocabulary(case: Case) -> str:
-    run, corpus = case.run, Corpus.open(case.path / "data" / "train")
-    rows = [corpus[i] for i in range(min(len(corpus), PAIRS))]
-    seen = [np.unique(np.concatenate(ids)) for ids in zip(*rows)]
-    seen = [np.union1d(*seen)] * 2 if run.config.text.share else seen
-    idle = [
-        1 - (ids >= FIRST).sum() / max(1, side.size - FIRST)
-        for ids, side in zip(seen, (run.source, run.target))
-    ]
-    found = (
-        f"{100 * idle[0]:.1f} % of the source's ids and {100 * idle[1]:.1f} % of the target's are "
-        f"not in {len(rows):,} pairs"
+    """Nearly all ids of the vocabularies occur in the training data."""
+    corpus = Corpus.open(case.path / "data" / "train")
+    pairs = [corpus[number] for number in range(min(len(corpus), PAIRS))]
+    source_ids = np.unique(np.concatenate([source for source, _ in pairs]))
+    target_ids = np.unique(np.concatenate([target for _, target in pairs]))
+    if case.run.config.text.share:
+        source_ids = target_ids = np.union1d(source_ids, target_ids)
+
+    source_idle = _unused(source_ids, case.run.source.size)
+    target_idle = _unused(target_ids, case.run.target.size)
+    text = (
+        f"{100 * source_idle:.1f} % of the source's ids and {100 * target_idle:.1f} % of the "
+        f"target's are not in {len(pairs):,} pairs"
     )
-    if max(idle) > 0.2:
-        raise Remark(found)
-    return found
+    if max(source_idle, target_idle) > 0.2:
+        raise Remark(text)
+    return text
+
+
+def _unused(ids: Indices, size: int) -> float:
+    """Which part of a vocabulary of this size is not among these ids; reserved ids do not count."""
+    return float(1 - (ids >= FIRST).sum() / max(1, size - FIRST))
+
+
+# Weights
 
 
 @proof("the model can be built", "", "opens")
 def builds(case: Case) -> str:
+    """The settings describe a model. Without the user's own parts, there is nothing to look at."""
     try:
-        return f"{sum(w.numel() for w in case.run.new_model(case.parts).parameters()):,} numbers"
+        model = case.run.new_model(case.parts)
     except UserError as error:
         raise Remark(f"{error} to regard.inspection.doctor.doctor, in Python", None) from None
+    return f"{sum(parameter.numel() for parameter in model.parameters()):,} numbers"
 
 
 @proof(
@@ -215,83 +264,105 @@ def builds(case: Case) -> str:
     "builds",
 )
 def finite(case: Case) -> str:
-    run, wrong = case.run, list[str]()
+    """The best checkpoint has no NaN and no infinity."""
+    run = case.run
+    heads = getattr(run.config.model, "heads", 1)
+    faults: list[str] = []
     with suppress(UserError):  # what cannot be read is told in other rows
-        for name, w in tensors_from_bytes(run.checkpoint(run.best)["model.safetensors"]).items():
-            kind, columns = (
-                name.split(".")[-2],
-                name.endswith(".output.weight"),
-            )  # where a head has columns, not rows
-            bad, kind = (~w.isfinite().T, "query") if columns else (~w.isfinite(), kind)
-            wrong += (
-                [where(name, kind, bad, getattr(run.config.model, "heads", 1))] if bad.any() else []
-            )
-    return held(not wrong, "\n".join(wrong[:4]) or "no NaN and no infinity")
+        tensors = tensors_from_bytes(run.checkpoint(run.best)["model.safetensors"])
+        for name, tensor in tensors.items():
+            bad = ~tensor.isfinite()
+            kind = name.split(".")[-2]
+            if name.endswith(".output.weight"):  # a head owns columns of it, not rows
+                bad = bad.T
+                kind = "query"
+            if bad.any():
+                faults.append(locate_bad_values(name, kind, bad, heads))
+    return require(not faults, "\n".join(faults[:4]) or "no NaN and no infinity")
 
 
-def where(name: str, kind: str, bad: Tensor, heads: int) -> str:
-    """How much of a tensor is bad, and of which heads: its rows belong to them, if it is of this
-    kind.
+def locate_bad_values(name: str, kind: str, bad: Tensor, heads: int) -> str:
+    """How much of a tensor is NaN or infinite, and in which heads.
+
+    bad: one row or more for each feature. kind: the last part of the module's name, which tells
+    whether the rows belong to heads.
     """
-    found = f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite"
-    if not (cuts := {"qkv": 3, "keyvalue": 2, "query": 1, "score": 1}.get(kind)):
-        return found
-    by_head = bad.reshape(cuts, heads, -1).any(-1).any(0).nonzero().flatten() + 1
-    return f"{plain(name)}, head {', '.join(map(str, by_head.tolist()))}: {found}"
+    text = f"{100 * bad.float().mean():.3g} % of {name} is NaN or infinite"
+    projections = {"qkv": 3, "keyvalue": 2, "query": 1, "score": 1}.get(kind)
+    if projections is None:
+        return text
+    by_head = bad.reshape(projections, heads, -1).any(-1).any(0)  # (H,)
+    numbers = ", ".join(str(head + 1) for head in by_head.nonzero().flatten().tolist())
+    return f"{layer_name(name)}, head {numbers}: {text}"
 
 
-def plain(name: str) -> str:
-    """encoder.blocks.1.attention → encoder layer 2: layers and heads count from 1, as in the
-    pictures.
-    """
-    parts = name.split(".")
-    return (
-        parts[0]
-        + "".join(f" layer {int(p) + 1}" for p in parts if p.isdecimal())
-        + (", cross" if "cross" in parts else "")
-    )
+def layer_name(module: str) -> str:
+    """encoder.blocks.1.attention → encoder layer 2: counted from 1, as in the pictures."""
+    parts = module.split(".")
+    layers = [f" layer {int(part) + 1}" for part in parts if part.isdecimal()]
+    cross = ", cross" if "cross" in parts else ""
+    return parts[0] + "".join(layers) + cross
 
 
 @proof("best weights load", "point the file `best` at another checkpoint, or train again", "finite")
 def weights(case: Case) -> str:
+    """The best checkpoint loads. Its model, and pairs to try it on, are what later proofs need."""
     if not case.run.checkpoints():
         raise Remark("none yet", None)
     case.model = case.run.model(parts=case.parts).to(case.device)
-    corpus = Corpus.open(
-        next(p for name in ("dev", "train") if (p := case.path / "data" / name).exists())
-    )
-    case.batch = collate(
-        [corpus[i] for i in np.random.default_rng(0).permutation(len(corpus))[:24].tolist()]
-    ).to(case.device)
+    case.batch = _some_pairs(case.path / "data").to(case.device)
     return f"those of {case.run.best}"
+
+
+def _some_pairs(data: Path) -> Batch:
+    """24 random pairs of dev, or of train where there is no dev; the same every time."""
+    folder = data / "dev"
+    if not folder.exists():
+        folder = data / "train"
+    corpus = Corpus.open(folder)
+    order = np.random.default_rng(0).permutation(len(corpus))
+    return collate([corpus[number] for number in order[:24].tolist()])
+
+
+# Batches
 
 
 @proof("batch(step) repeats", "tell us: this is a mistake of Regard's", "data", "builds")
 def repeats(case: Case) -> str:
-    one, two = _batches(case), _batches(case)
-    last = one.per_epoch
-    steps = sorted({0, 1, last // 2, last - 1, last, 3 * last + last // 3, 1000 * last})
-    forth = {step: one(step) for step in steps}
-    back = {step: two(step) for step in reversed(steps)}
+    """A batch depends on its step only, not on what was asked before."""
+    forward = _batches(case)
+    backward = _batches(case)
+    epoch = forward.per_epoch
+    steps = sorted({0, 1, epoch // 2, epoch - 1, epoch, 3 * epoch + epoch // 3, 1000 * epoch})
+
+    expected = {step: forward(step) for step in steps}
+    batches = {step: backward(step) for step in reversed(steps)}
     for step in steps:
-        if not all(
-            torch.equal(getattr(forth[step], side), getattr(back[step], side)) for side in TENSORS
-        ):
+        if not _equal(expected[step], batches[step]):
             raise UserError(f"the batch of step {step:,} depends on what was asked before it")
-    return f"{len(steps)} steps of {last:,} an epoch, asked in two orders"
+    return f"{len(steps)} steps of {epoch:,} an epoch, asked in two orders"
+
+
+def _equal(batch: Batch, other: Batch) -> bool:
+    return all(torch.equal(getattr(batch, name), getattr(other, name)) for name in TENSORS)
 
 
 @proof("every pair comes once an epoch", "tell us: this is a mistake of Regard's", "data", "builds")
 def once(case: Case) -> str:
+    """The batches of an epoch hold every pair exactly once."""
     batches = _batches(case)
+    pairs = len(batches.corpus)
     for epoch in (0, 1):
-        steps = range(epoch * batches.per_epoch, (epoch + 1) * batches.per_epoch)
-        times = np.bincount(
-            np.concatenate([batches.indices(step) for step in steps]), minlength=len(batches.corpus)
-        )
-        if wrong := int((times != 1).sum()):
-            raise UserError(f"epoch {epoch}: {wrong:,} of {len(times):,} pairs come not once")
-    return f"{len(times):,} pairs in {batches.per_epoch:,} batches, two epochs"
+        first = epoch * batches.per_epoch
+        indices = [batches.indices(step) for step in range(first, first + batches.per_epoch)]
+        times = np.bincount(np.concatenate(indices), minlength=pairs)
+        wrong = int((times != 1).sum())
+        if wrong:
+            raise UserError(f"epoch {epoch}: {wrong:,} of {pairs:,} pairs come not once")
+    return f"{pairs:,} pairs in {batches.per_epoch:,} batches, two epochs"
+
+
+# Resuming
 
 
 @proof(
@@ -301,61 +372,86 @@ def once(case: Case) -> str:
     "finite",
 )
 def resumes(case: Case) -> str:
+    """Training with a stop in the middle gives the same bits as training straight through."""
     with tempfile.TemporaryDirectory() as folder:
         run = _copy(case.path, Path(folder) / "run")
-        at = _trainer(run, case.parts).progress.step
-        half = 3 + at % 2  # so that the log's window of two steps is open when training stops
-        run.config = replace(run.config, train=replace(run.config.train, steps=at + 2 * half))
-        straight = _train(run, case.parts, at + 2 * half, save=False)
-        first = _train(run, case.parts, at + half, save=True)
-        second = _train(run, case.parts, at + 2 * half, save=False)
+        start = _trainer(run, case.parts).progress.step
+        half = 3 + start % 2  # so that the log's window of two steps is open when training stops
+        middle = start + half
+        end = middle + half
+        run.config = replace(run.config, train=replace(run.config.train, steps=end))
+
+        straight = _train(run, case.parts, end, save=False)
+        first = _train(run, case.parts, middle, save=True)
+        second = _train(run, case.parts, end, save=False)
+
     resumed = {**second, "log": first["log"] + second["log"]}
-    if wrong := [name for name in straight if straight[name] != resumed[name]]:
+    different = [name for name in straight if straight[name] != resumed[name]]
+    if different:
         raise UserError(
-            f"from step {at:,}: {', '.join(wrong)} after {2 * half} steps are others than with a "
-            f"stop after {half}"
+            f"from step {start:,}: {', '.join(different)} after {2 * half} steps are others than "
+            f"with a stop after {half}"
         )
     return (
-        f"from step {at:,}: {half} steps, a stop, {half} more = {2 * half} steps: "
+        f"from step {start:,}: {half} steps, a stop, {half} more = {2 * half} steps: "
         f"{', '.join(straight)}, bit for bit"
     )
 
 
-def _copy(path: Path, there: Path) -> Run:
-    """What going on needs, elsewhere: the newest whole checkpoint, and a link to the data."""
-    (there / "checkpoints").mkdir(parents=True)
+def _copy(path: Path, copy: Path) -> Run:
+    """A folder in which the run can go on, with its newest whole checkpoint and a link to the data.
+
+    The run itself is only read.
+    """
+    (copy / "checkpoints").mkdir(parents=True)
     for name in (storage.MANIFEST, "config.toml", "tokenizer.json"):
-        shutil.copy(path / name, there / name)
-    (there / "data").symlink_to((path / "data").resolve())
-    old = Run.open(path)
-    for number, name in enumerate(names := old.checkpoints()[::-1], 1):
-        try:
-            storage.write_directory(there / "checkpoints" / name, old.checkpoint(name))
-            break
-        except storage.Corrupt:
-            if number == len(names):
-                raise
-    return _on_cpu(Run.open(there))
+        shutil.copy(path / name, copy / name)
+    (copy / "data").symlink_to((path / "data").resolve())
+
+    run = Run.open(path)
+    names = run.checkpoints()
+    if names:
+        name, files = _newest_whole(run, names)
+        storage.write_directory(copy / "checkpoints" / name, files)
+    return _on_cpu(Run.open(copy))
+
+
+def _newest_whole(run: Run, names: Sequence[str]) -> tuple[str, dict[str, bytes]]:
+    """The newest checkpoint that is not damaged: its name and files. names: oldest first."""
+    *older, newest = names
+    try:
+        return newest, run.checkpoint(newest)
+    except storage.Corrupt:
+        if not older:
+            raise
+    return _newest_whole(run, older)
 
 
 def _on_cpu(run: Run) -> Run:
-    """It trains as it was told to, but here, plainly, and for as many steps as we like."""
-    forever = replace(
-        run.config.train, start_from="", epochs=0, minutes=0, log_every=2, save_every=10**9
+    """The run with settings to train it on this CPU, for as many steps as we like."""
+    train = replace(
+        run.config.train,
+        start_from="",
+        epochs=0,
+        minutes=0,
+        log_every=2,
+        save_every=10**9,
+        path="plain",
+        precision="fp32",
+        strategy="ddp",
     )
-    train = replace(forever, path="plain", precision="fp32", strategy="ddp")
     torch.set_num_threads(train.threads)
     run.config = replace(run.config, train=train)
     return run
 
 
 def _batches(case: Case) -> Any:
-    """The run's own Batches, as its trainer has them."""
+    """The batches that the run's trainer would use."""
     return make_trainer(_on_cpu(Run.open(case.path)), case.parts, World()).batches
 
 
 def _trainer(run: Run, parts: Parts) -> Trainer:
-    """Where the newest checkpoint stands. (This writes into the run's folder.)"""
+    """A trainer at the newest checkpoint. (This writes into the run's folder.)"""
     trainer = make_trainer(run, parts, World())
     load_checkpoint(run, trainer, lambda text: None)
     trainer.progress.finished = False
@@ -363,15 +459,18 @@ def _trainer(run: Run, parts: Parts) -> Trainer:
 
 
 def _train(run: Run, parts: Parts, until: int, *, save: bool) -> dict[str, Any]:
-    """Go on from the newest checkpoint, and tell what came of it."""
-    trainer, log = _trainer(run, parts), list[Any]()
+    """Train from the newest checkpoint on: digests of weights and optimiser, and the log."""
+    trainer = _trainer(run, parts)
+    records: list[dict[str, Any]] = []
+
+    def log(kind: str, **values: Any) -> None:
+        records.append({name: value for name, value in values.items() if name not in CLOCK})
+
     try:
         trainer.fit(
             validate=None,
             save=lambda: save_checkpoint(run, trainer) if save else None,
-            log=lambda kind, **values: log.append(
-                {k: v for k, v in values.items() if k not in CLOCK}
-            ),
+            log=log,
             tick=lambda progress: None,
             stop=lambda: trainer.progress.step >= until,
         )
@@ -379,14 +478,12 @@ def _train(run: Run, parts: Parts, until: int, *, save: bool) -> dict[str, Any]:
         raise UserError(
             f"step {trainer.progress.step:,}: too many steps are not finite or far out"
         ) from None
-    tensors = {
-        "weights": get_weights(trainer.model),
-        "optimiser": optimizer_tensors(trainer.model, trainer.optimizer),
-    }
     return {
-        **{
-            name: hashlib.sha256(tensors_to_bytes(found)).hexdigest()
-            for name, found in tensors.items()
-        },
-        "log": log,
+        "weights": _digest(get_weights(trainer.model)),
+        "optimiser": _digest(optimizer_tensors(trainer.model, trainer.optimizer)),
+        "log": records,
     }
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    return hashlib.sha256(tensors_to_bytes(tensors)).hexdigest()

@@ -1,9 +1,10 @@
-"""Proofs on a model: what may not matter to it is changed, and nothing may move. Numbers are
-relative to the largest logit.
+"""Proofs on a model: change what must not matter to it, and see that its logits stay the same.
+
+Changes of logits are relative to the largest logit.
 """
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,157 +12,217 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.data.batches import collate
+from regard.data.batches import Batch, collate
 from regard.data.corpus import Corpus
 from regard.errors import UserError
-from regard.inspection.doctor.files import Case, Remark, held, plain, proof, where
-from regard.models.seq2seq import summed_loss
+from regard.inspection.doctor.files import (
+    Case,
+    Remark,
+    layer_name,
+    locate_bad_values,
+    proof,
+    require,
+)
+from regard.models.seq2seq import Seq2Seq, summed_loss
 from regard.nn import Position, watch
 from regard.records.attention import block_of
 from regard.search import Hypothesis, beam, greedy
 from regard.text.vocabulary import EOS
 from regard.training.loss import mean_loss
 
-EXACT, ROUNDED = (
-    1e-5,
-    1e-4,
-)  # what may move: where the same is computed again; where in another shape, which rounds otherwise
-LENGTH, PLACES, ANSWERS, MORE = (
-    32,
-    8,
-    8,
-    7,
-)  # longest sentence; places changed; sentences answered; tokens of padding
-LARGE, WORK = (
-    5e7,
-    2e12,
-)  # numbers in a model of which less is asked; products that the loss on dev may take
-MUTE, UNIFORM = (
-    1e-3,
-    0.99,
-    # a head that says less than this of the loudest, or looks around with more of the possible
-    # entropy
-)
+EXACT = 1e-5  # how far logits may move where the same shapes are computed again
+ROUNDED = 1e-4  # the same where shapes differ, and with them the order of the sums
+
+LENGTH = 32  # tokens of the longest sentence the model is tried on
+PLACES = 8  # places after which other tokens are tried
+ANSWERS = 8  # sentences that are decoded
+MORE = 7  # tokens of padding
+
+LARGE = 5e7  # parameters from which a model is tried on fewer sentences
+WORK = 2e12  # multiplications that computing the dev loss again may take
+
+MUTE = 1e-3  # a head is idle if its output is smaller than this part of the largest,
+UNIFORM = 0.99  # or if its weights have more than this part of the highest possible entropy
+
 TRY = "try without parts and patches of your own; if it stays, tell us"
 
 
-class Look(NamedTuple):
-    """What one attention did."""
+class Layer(NamedTuple):
+    """What one attention layer did with the batch, and where it was allowed to look."""
 
     name: str
-    kind: str
+    kind: str  # encoder, decoder or cross
     weights: Tensor  # (B, H, T, S)
-    norms: Tensor  # (B, H, S)
-    allowed: Tensor  # (B, 1, T, S): who may look where
-    real: Tensor  # (B, 1, T): who is no padding
+    norms: Tensor  # (B, H, S), the length of the vector that each key hands over
+    allowed: Tensor  # (B, 1, T, S), True = may look; B and T may be 1 where it is all the same
+    real: Tensor  # (B, 1, T), True = no padding
+
+
+# What the proofs share
 
 
 @torch.no_grad()
 def _logits(case: Case, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-    return case.model(source, lengths, target).float()
+    return case.model(source, lengths, target).float()  # (B, T, V)
 
 
-def _looks(case: Case) -> list[Look]:
-    model, b, found = case.model, case.batch, []
-    with watch(model) as record:
-        _logits(case, b.source, b.source_lengths, b.target_in)
+def _layers(case: Case) -> list[Layer]:
+    """Every attention layer of the model, after it has read the batch."""
+    batch = case.batch
+    with watch(case.model) as record:
+        _logits(case, batch.source, batch.source_lengths, batch.target_in)
+
+    layers = []
     for name, calls in record.weights.items():
-        weights = torch.cat(calls, dim=2).float()
-        rows, columns = (torch.arange(n, device=weights.device) for n in weights.shape[2:])
         kind = block_of(name)
-        past = rows[None] + (model.decoder.wait if kind == "cross" else 1)
-        bound = {"decoder": True, "encoder": model.encoder.causal, "cross": model.decoder.wait}[
-            kind
-        ]
-        reach = past if kind == "decoder" else b.source_lengths[:, None]
-        allowed = columns < (torch.minimum(reach, past) if bound else reach)[..., None]
-        real = rows < (b.source_lengths if kind == "encoder" else b.target_lengths)[:, None, None]
-        found.append(Look(name, kind, weights, record.norms[name], allowed[:, None], real))
-    return found
+        weights = torch.cat(calls, dim=2).float()  # (B, H, T, S)
+        rows = torch.arange(weights.shape[2], device=weights.device)  # (T,)
+        columns = torch.arange(weights.shape[3], device=weights.device)  # (S,)
+
+        visible = _visible(case, kind, rows)
+        allowed = columns < visible[..., None]  # (B, T, S)
+        lengths = batch.source_lengths if kind == "encoder" else batch.target_lengths
+        real = rows < lengths[:, None, None]  # (B, 1, T)
+        layers.append(Layer(name, kind, weights, record.norms[name], allowed[:, None], real))
+    return layers
 
 
-def _strays(case: Case, *kinds: str) -> str:
-    """Which layers look where they may not."""
+def _visible(case: Case, kind: str, rows: Tensor) -> Tensor:
+    """How many keys each row may look at: (B, T), or (1, T) or (B, 1) where it is all the same."""
+    model = case.model
+    if kind == "decoder":
+        return rows[None] + 1  # (1, T)
+
+    lengths = case.batch.source_lengths[:, None]  # (B, 1)
+    if kind == "encoder" and model.encoder.causal:
+        return torch.minimum(lengths, rows + 1)  # (B, T)
+    if kind == "cross" and model.decoder.wait:
+        return torch.minimum(lengths, rows + model.decoder.wait)  # (B, T)
+    return lengths
+
+
+def _leaks(case: Case, *kinds: str) -> str:
+    """Lines that name the layers of these kinds which look where they may not."""
     lines = []
-    for look in _looks(case):
-        most = (look.weights.masked_fill(look.allowed, 0).sum(-1) * look.real).amax((0, 2))
-        if look.kind in kinds and most.max() > 0:
+    for layer in _layers(case):
+        if layer.kind not in kinds:
+            continue
+        forbidden = layer.weights.masked_fill(layer.allowed, 0).sum(-1) * layer.real  # (B, H, T)
+        highest = forbidden.amax((0, 2))  # (H,)
+        if highest.max() > 0:
             lines.append(
-                f"\n{plain(look.name)} looks there: head {most.argmax() + 1} with up to "
-                f"{100 * most.max():.0f} %"
+                f"\n{layer_name(layer.name)} looks there: head {highest.argmax() + 1} with up to "
+                f"{100 * highest.max():.0f} %"
             )
-    return "".join(lines[:3]) + (f"\nand {len(lines) - 3} more" if len(lines) > 3 else "")
+
+    text = "".join(lines[:3])
+    if len(lines) > 3:
+        text += f"\nand {len(lines) - 3} more"
+    return text
 
 
-def _moved(new: Tensor, old: Tensor) -> float:
-    """The largest change; NaN is the largest of all."""
-    return (
-        float(((new - old).abs().max() / old.abs().max().clamp(min=1)).nan_to_num(torch.inf))
-        if old.numel()
-        else 0.0
-    )
+def _change(new: Tensor, old: Tensor) -> float:
+    """The largest change of a value, relative to the largest value; infinite if there is NaN."""
+    if old.numel() == 0:
+        return 0.0
+    scale = old.abs().max().clamp(min=1)
+    change = (new - old).abs().max() / scale
+    return float(change.nan_to_num(nan=torch.inf))
 
 
-def _any(like: Tensor, side: Any) -> Tensor:
-    """Any ids at all, in this shape."""
-    words = torch.Generator().manual_seed(like.numel())
-    return torch.randint(len(side.embedding.weight), like.shape, generator=words).to(like.device)
+def _random_tokens(like: Tensor, side: Any) -> Tensor:
+    """Tokens of this shape, any of the encoder's or decoder's vocabulary; the same every time."""
+    generator = torch.Generator().manual_seed(like.numel())
+    size = len(side.embedding.weight)
+    return torch.randint(size, like.shape, generator=generator).to(like.device)
+
+
+def _parameter_count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _is_pruned(case: Case) -> bool:
+    return case.run is not None and "pruned" in case.run.manifest
+
+
+# Numbers
 
 
 @proof("no NaN, weights sum to one", f"it is broken where it says: {TRY}", "weights")
 def numbers(case: Case) -> str:
-    model, bad = case.model, list[str]()
-    limit = min(
-        [LENGTH, *(p.max_positions - MORE for p in model.modules() if isinstance(p, Position))]
-    )
-    most = 24 if sum(w.numel() for w in model.parameters()) < LARGE else 8
-    rows = [
-        ([*s[: limit - 1], EOS] if len(s) > limit else s, t[: limit + 1])
-        for s, t in case.batch.to("cpu").rows()[:most]
-    ]
-    case.batch = collate(rows).to(next(model.parameters()).device)
+    """Every module gives finite values, and the weights of every row sum to one."""
+    case.batch = _shortened(case)
+    with _first_bad_output(case.model) as faults:
+        layers = _layers(case)
 
-    def check(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
-        if not bad and isinstance(out, Tensor) and not out.isfinite().all():
-            heads = getattr(model.get_submodule(name.rpartition(".")[0]), "heads", 1)
-            features = (
-                out.movedim(1, 0).flatten(1) if out.dim() == 4 else out.flatten(0, -2).T
-            )  # scores: (B, H, T, S)
-            bad.append(where(name or "logits", name.split(".")[-1], ~features.isfinite(), heads))
+    errors = {layer.name: _sum_error(layer) for layer in layers}
+    for name, error in errors.items():
+        if not error <= ROUNDED:  # so that NaN is a fault, too
+            faults.append(
+                f"{layer_name(name)}: the weights of a row sum to one but for {error:.2g}"
+            )
+    if faults:
+        raise UserError(faults[0])
+
+    head_count = sum(layer.weights.shape[1] for layer in layers)
+    largest = max(errors.values(), default=0.0)
+    return f"{case.batch.size} sentences, {head_count} heads; sums off by {largest:.1g}"
+
+
+def _shortened(case: Case) -> Batch:
+    """The case's batch with fewer and shorter sentences, so that all proofs are fast.
+
+    Sentences also leave room for the padding that is added to them later.
+    """
+    model = case.model
+    positions = [module for module in model.modules() if isinstance(module, Position)]
+    limit = min([LENGTH, *(position.max_positions - MORE for position in positions)])
+    count = 24 if _parameter_count(model) < LARGE else 8
+
+    rows = []
+    for source, target in case.batch.to("cpu").rows()[:count]:
+        if len(source) > limit:
+            source = [*source[: limit - 1], EOS]
+        rows.append((source, target[: limit + 1]))
+    return collate(rows).to(next(model.parameters()).device)
+
+
+@contextmanager
+def _first_bad_output(model: Seq2Seq) -> Iterator[list[str]]:
+    """A list that tells, once the model has run, which module was the first with NaN or infinity.
+
+    It stays empty if there was none.
+    """
+    faults: list[str] = []
+
+    def check(name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        if faults or not isinstance(output, Tensor) or output.isfinite().all():
+            return
+        parent, _, kind = name.rpartition(".")
+        heads = getattr(model.get_submodule(parent), "heads", 1)
+        bad = ~_by_feature(output).isfinite()
+        faults.append(locate_bad_values(name or "logits", kind, bad, heads))
 
     with ExitStack() as hooks:
         for name, module in model.named_modules():
             hooks.enter_context(module.register_forward_hook(partial(check, name)))
-        looks = _looks(case)
-    off = {look.name: float(((look.weights.sum(-1) - 1) * look.real).abs().max()) for look in looks}
-    bad += [
-        f"{plain(name)}: the weights of a row sum to one but for {x:.2g}"
-        for name, x in off.items()
-        if not x <= ROUNDED
-    ]
-    sums = (
-        f"{len(rows)} sentences, {sum(x.weights.shape[1] for x in looks)} heads; sums off by "
-        f"{max([0.0, *off.values()]):.1g}"
-    )
-    return held(not bad, bad[0] if bad else sums)
+        yield faults
 
 
-def _others(
-    case: Case, side: str, tokens: Tensor, look: Callable[[Tensor], Tensor], ahead: int, *kinds: str
-) -> str:
-    """Put other tokens from some place on: what look gives for places so far ahead of it may not
-    move.
-    """
-    places = sorted({*torch.linspace(1, tokens.shape[1] - 1, PLACES).round().int().tolist()} - {0})
-    before, worst = look(tokens), 0.0
-    for t in places:
-        after = look(torch.cat((tokens[:, :t], _any(tokens[:, t:], getattr(case.model, side))), 1))
-        worst = max(worst, _moved(after[:, : max(0, t - ahead)], before[:, : max(0, t - ahead)]))
-    found = (
-        f"{len(tokens)} sentences, other tokens after {len(places)} places: what comes before "
-        f"moves by {worst:.2g}"
-    )
-    return held(worst <= EXACT, found if worst <= EXACT else found + _strays(case, *kinds))
+def _by_feature(output: Tensor) -> Tensor:
+    """A module's output with one row for each feature, or for each head if it is scores."""
+    if output.dim() == 4:  # scores (B, H, T, S)
+        return output.movedim(1, 0).flatten(1)  # (H, B * T * S)
+    return output.flatten(0, -2).T  # (D, B * T)
+
+
+def _sum_error(layer: Layer) -> float:
+    """How far from one the weights of a row sum, at most."""
+    errors = (layer.weights.sum(-1) - 1) * layer.real  # (B, H, T)
+    return float(errors.abs().max())
+
+
+# What is not there yet
 
 
 @proof(
@@ -170,8 +231,11 @@ def _others(
     "numbers",
 )
 def future(case: Case) -> str:
-    logits = partial(_logits, case, case.batch.source, case.batch.source_lengths)
-    return _others(case, "decoder", F.pad(case.batch.target_in, (0, MORE)), logits, 0, "decoder")
+    """Logits do not depend on later target tokens."""
+    batch = case.batch
+    logits = partial(_logits, case, batch.source, batch.source_lengths)
+    target = F.pad(batch.target_in, (0, MORE))  # (B, T + MORE)
+    return _replace_later(case, target, case.model.decoder, logits, "decoder")
 
 
 @proof(
@@ -180,28 +244,74 @@ def future(case: Case) -> str:
     "numbers",
 )
 def online(case: Case) -> str:
-    b, model, wait = case.batch, case.model, case.model.decoder.wait
-    if not (model.encoder.causal or wait):
+    """Nothing depends on source tokens that come later.
+
+    That is: neither the states of a causal encoder, nor the logits of a model that waits.
+    """
+    batch = case.batch
+    encoder = case.model.encoder
+    wait = case.model.decoder.wait
+    if not encoder.causal and not wait:
         raise Remark("it reads its whole source first", None)
-    found = _others(
-        case,
-        "encoder",
-        b.source,
-        lambda x: model.encoder(x, b.source_lengths).states.detach(),
-        0,
-        "encoder",
+
+    def states(source: Tensor) -> Tensor:
+        return encoder(source, batch.source_lengths).states.detach()  # (B, S, D)
+
+    encoder_text = _replace_later(case, batch.source, encoder, states, "encoder")
+    if not wait:
+        return encoder_text
+
+    logits = partial(_logits, case, lengths=batch.source_lengths, target=batch.target_in)
+    return _replace_later(case, batch.source, encoder, logits, "cross", ahead=wait - 1)
+
+
+def _replace_later(
+    case: Case,
+    tokens: Tensor,
+    side: Any,
+    compute: Callable[[Tensor], Tensor],
+    kind: str,
+    ahead: int = 0,
+) -> str:
+    """Replace all tokens (B, T) after a place: what is computed before it must stay the same.
+
+    side: the encoder or decoder, for its vocabulary. compute: tokens -> (B, T, …). ahead: how many
+    more tokens a row may see than its own. kind: the attention to blame if values change.
+    """
+    places = torch.linspace(1, tokens.shape[1] - 1, PLACES).round().int().tolist()
+    places = sorted(set(places) - {0})
+
+    expected = compute(tokens)
+    largest = 0.0
+    for place in places:
+        later = _random_tokens(tokens[:, place:], side)
+        values = compute(torch.cat((tokens[:, :place], later), 1))
+        rows = max(0, place - ahead)
+        largest = max(largest, _change(values[:, :rows], expected[:, :rows]))
+
+    text = (
+        f"{len(tokens)} sentences, other tokens after {len(places)} places: what comes before "
+        f"moves by {largest:.2g}"
     )
-    logits = partial(_logits, case, lengths=b.source_lengths, target=b.target_in)
-    return _others(case, "encoder", b.source, logits, wait - 1, "cross") if wait else found
+    if largest > EXACT:
+        raise UserError(text + _leaks(case, kind))
+    return text
+
+
+# Padding and batches
 
 
 def _alone(case: Case) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Each source without padding. The target's padding is its future, and stays as it is."""
-    b = case.batch
-    return [
-        (b.source[i, None, :n], b.source_lengths[i, None], b.target_in[i, None])
-        for i, n in enumerate(b.source_lengths)
-    ]
+    """Each sentence as a batch of its own: source without padding, length, target.
+
+    The target keeps its padding: to the decoder that is the future, which has a proof of its own.
+    """
+    batch = case.batch
+    sentences = []
+    for row, length in enumerate(batch.source_lengths):
+        source = batch.source[row, None, :length]  # (1, S)
+        sentences.append((source, batch.source_lengths[row, None], batch.target_in[row, None]))
+    return sentences
 
 
 @proof(
@@ -210,97 +320,126 @@ def _alone(case: Case) -> list[tuple[Tensor, Tensor, Tensor]]:
     "numbers",
 )
 def padding(case: Case) -> str:
-    worst = 0.0
-    for source, *rest in _alone(case):
-        wider = (
-            torch.cat((source, _any(source.new_empty(1, n), case.model.encoder)), 1)
-            for n in (1, MORE)
-        )
-        one, two, alone = (_logits(case, x, *rest) for x in (*wider, source))
-        worst = max(worst, _moved(one, alone), _moved(two, alone))
-    found = (
+    """Logits do not depend on what stands in the source after its length."""
+    largest = 0.0
+    for source, length, target in _alone(case):
+        expected = _logits(case, source, length, target)  # (1, T, V)
+        for count in (1, MORE):
+            rubbish = _random_tokens(source.new_empty(1, count), case.model.encoder)
+            logits = _logits(case, torch.cat((source, rubbish), 1), length, target)
+            largest = max(largest, _change(logits, expected))
+
+    text = (
         f"{case.batch.size} sentences, 1 and {MORE} tokens of rubbish behind each: logits move by "
-        f"{worst:.2g}"
+        f"{largest:.2g}"
     )
-    return held(
-        worst <= ROUNDED, found if worst <= ROUNDED else found + _strays(case, "encoder", "cross")
-    )
+    if largest > ROUNDED:
+        raise UserError(text + _leaks(case, "encoder", "cross"))
+    return text
 
 
 @proof(
     "alone or in company: the same", f"sentences of a batch disturb each other: {TRY}", "padding"
 )
 def company(case: Case) -> str:
-    b, alone, few = case.batch, _alone(case), min(ANSWERS, case.batch.size)
-    whole = _logits(case, b.source, b.source_lengths, b.target_in)
-    turned = _logits(case, b.source.flip(0), b.source_lengths.flip(0), b.target_in.flip(0)).flip(0)
-    worst = max(
-        _moved(torch.stack((whole[i], turned[i])), _logits(case, *one))
-        for i, one in enumerate(alone)
+    """A sentence has the same logits and answers alone, in a batch, and in a batch turned round."""
+    sentences = _alone(case)
+    largest = _change_in_company(case, sentences)
+
+    count = min(ANSWERS, case.batch.size)
+    together = _answers(case, case.batch.source[:count], case.batch.source_lengths[:count])
+    changed = 0
+    for answers, (source, length, _) in zip(together, sentences):
+        (alone,) = _answers(case, source, length)
+        changed += any(map(_differ, answers, alone))
+
+    text = (
+        f"{case.batch.size} sentences: logits move by {largest:.2g}; of {count} answers, greedy "
+        f"and by beam, {changed or 'none'} change"
     )
-    pairs = zip(
-        _answers(case, b.source[:few], b.source_lengths[:few]),
-        (_answers(case, *one[:2])[0] for one in alone),
-    )
-    others = sum(
-        any(x.tokens != y.tokens and abs(x.score - y.score) > 1e-3 for x, y in zip(*pair))
-        for pair in pairs
-    )
-    found = (
-        f"{b.size} sentences: logits move by {worst:.2g}; of {few} answers, greedy and by beam, "
-        f"{others or 'none'} change"
-    )
-    return held(worst <= ROUNDED and not others, found)
+    return require(largest <= ROUNDED and not changed, text)
+
+
+def _change_in_company(case: Case, sentences: list[tuple[Tensor, Tensor, Tensor]]) -> float:
+    """How far the logits of a batch are from those of its sentences alone.
+
+    The batch is read in this order and in reverse.
+    """
+    batch = case.batch
+    sides = (batch.source, batch.source_lengths, batch.target_in)
+    forward = _logits(case, *sides)  # (B, T, V)
+    reverse = _logits(case, *(side.flip(0) for side in sides)).flip(0)  # (B, T, V)
+
+    changes = []
+    for row, sentence in enumerate(sentences):
+        both = torch.stack((forward[row], reverse[row]))  # (2, T, V)
+        changes.append(_change(both, _logits(case, *sentence)))
+    return max(changes)
 
 
 @torch.no_grad()
 def _answers(case: Case, source: Tensor, lengths: Tensor) -> list[tuple[Hypothesis, Hypothesis]]:
-    """Of each sentence the greedy one and the beam's."""
-    step, start, memory = (
-        case.model.step,
-        case.model.decoder.start,
-        case.model.encoder(source, lengths),
-    )
+    """For each sentence, the answers of greedy and of beam search."""
+    model = case.model
+    memory = model.encoder(source, lengths)
     rules: dict[str, Any] = {
         "batch": len(source),
         "limit": (lengths + 1).tolist(),
         "device": source.device,
     }
-    both = greedy(step, start(memory), **rules), beam(step, start(memory), width=4, **rules)
-    return [(one, best[0]) for one, best in zip(*both)]
+    by_greedy = greedy(model.step, model.decoder.start(memory), **rules)
+    by_beam = beam(model.step, model.decoder.start(memory), width=4, **rules)
+    return [(first, best[0]) for first, best in zip(by_greedy, by_beam)]
+
+
+def _differ(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether the tokens differ, and not only because rounding decided between equal scores."""
+    return one.tokens != other.tokens and abs(one.score - other.score) > 1e-3
+
+
+# Training
 
 
 @proof(
     "train and eval mode agree", f"what is trained is not what is used: {TRY}", "company", "future"
 )
 def modes(case: Case) -> str:
-    b, model = case.batch, case.model
-    real = torch.arange(b.target_in.shape[1], device=b.target.device) < b.target_lengths[:, None]
-    used = (
-        summed_loss(
-            _logits(case, b.source, b.source_lengths, b.target_in)[real], b.target_out[real]
-        ).nll
-        / b.tokens
+    """Without dropout, the loss in training is the loss of the logits in eval mode."""
+    batch = case.batch
+    columns = torch.arange(batch.target_in.shape[1], device=batch.target.device)  # (T,)
+    real = columns < batch.target_lengths[:, None]  # (B, T)
+    logits = _logits(case, batch.source, batch.source_lengths, batch.target_in)  # (B, T, V)
+    used = summed_loss(logits[real], batch.target_out[real]).nll / batch.tokens
+
+    with _training_without_dropout(case.model):
+        trained = case.model.loss(batch).nll / batch.tokens
+
+    difference = float((trained - used).abs() / used.clamp(min=1e-9))
+    return require(
+        difference <= ROUNDED,
+        f"loss {trained:.5f} in training, nothing dropped; {used:.5f} in use; {difference:.1g} "
+        f"apart",
     )
+
+
+@contextmanager
+def _training_without_dropout(model: Seq2Seq) -> Iterator[None]:
+    """The model in training mode with all dropout rates at zero; afterwards in eval mode again."""
     rates = [
-        (m, k, x)
-        for m in model.modules()
-        for k, x in vars(m).items()
-        if isinstance(x, float) and ("drop" in k or k == "p")
+        (module, name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, float) and ("drop" in name or name == "p")
     ]
-    for m, name, _ in rates:
-        setattr(m, name, 0.0)
+    for module, name, _ in rates:
+        setattr(module, name, 0.0)
     try:
-        trained = model.train().loss(b).nll / b.tokens
+        model.train()
+        yield
     finally:
         model.eval()
-        for m, name, rate in rates:
-            setattr(m, name, rate)
-    apart = float((trained - used).abs() / used.clamp(min=1e-9))
-    return held(
-        apart <= ROUNDED,
-        f"loss {trained:.5f} in training, nothing dropped; {used:.5f} in use; {apart:.1g} apart",
-    )
+        for module, name, rate in rates:
+            setattr(module, name, rate)
 
 
 @proof(
@@ -309,28 +448,35 @@ def modes(case: Case) -> str:
     "modes",
 )
 def logged(case: Case) -> str:
-    run, dev = case.run, case.path / "data" / "dev"
-    known = bool(run) and dev.exists() and "pruned" not in run.manifest
-    look = (
-        {"kind": "average"}
-        if known and run.best == "averaged"
-        else {"kind": "dev", "step": known and int(run.best[5:])}
-    )
-    found = [r for r in run.records() if r.items() >= look.items()] if known else []
-    if (
-        not found
-        or sum(w.numel() for w in case.model.parameters()) * 2 * found[-1]["tokens"] > WORK
-    ):
-        raise Remark(
-            "dev is too large: use `regard evaluate RUN --split dev`"
-            if found
-            else "no loss on dev is known",
-            None,
-        )
-    now = mean_loss(case.model, Corpus.open(dev), run.config.data.batch_tokens, case.device)["loss"]
-    then, limit = found[-1]["loss"], 1e-2 if run.config.train.precision == "bf16" else 1e-3
-    text = f"{now:.5f} now, {then:.5f} in the log of {run.best}; {limit:g} is allowed"
-    return held(abs(now - then) <= limit * max(1, then), text)
+    """The best checkpoint still has the loss on dev that training wrote into the log."""
+    record = _logged_record(case)
+    if record is None:
+        raise Remark("no loss on dev is known", None)
+    if 2 * _parameter_count(case.model) * record["tokens"] > WORK:
+        raise Remark("dev is too large: use `regard evaluate RUN --split dev`", None)
+
+    config = case.run.config
+    corpus = Corpus.open(case.path / "data" / "dev")
+    now = mean_loss(case.model, corpus, config.data.batch_tokens, case.device)["loss"]
+    then = record["loss"]
+    limit = 1e-2 if config.train.precision == "bf16" else 1e-3
+    text = f"{now:.5f} now, {then:.5f} in the log of {case.run.best}; {limit:g} is allowed"
+    return require(abs(now - then) <= limit * max(1, then), text)
+
+
+def _logged_record(case: Case) -> dict[str, Any] | None:
+    """The last line of the log about the best checkpoint's loss on dev, if there is one."""
+    run = case.run
+    if run is None or _is_pruned(case) or not (case.path / "data" / "dev").exists():
+        return None
+    wanted: dict[str, Any] = {"kind": "average"}
+    if run.best != "averaged":
+        wanted = {"kind": "dev", "step": int(run.best.removeprefix("step-"))}
+    records = [record for record in run.records() if record.items() >= wanted.items()]
+    return records[-1] if records else None
+
+
+# Heads
 
 
 @proof(
@@ -340,38 +486,53 @@ def logged(case: Case) -> str:
     "future",
 )
 def heads(case: Case) -> str:
-    looks, idle = _looks(case), list[str]()
-    sizes = [
-        ((x.weights * x.norms[:, :, None]).sum(-1) * x.real).sum((0, 2)) / x.real.sum()
-        for x in looks
-    ]
-    for look, size in zip(looks, sizes):
-        choice = look.allowed.sum(-1)
-        counted = look.real & (choice > 1)
-        entropy = (
-            -(look.weights * look.weights.clamp(min=1e-30).log()).sum(-1)
-            / choice.clamp(min=2).log()
+    """No head looks everywhere alike or says next to nothing."""
+    layers = _layers(case)
+    if not layers:
+        raise Remark("it has none", None)
+    sizes = [_output_sizes(layer) for layer in layers]
+
+    idle: list[str] = []
+    for layer, size in zip(layers, sizes):
+        loudest = max(
+            float(other.max()) for peer, other in zip(layers, sizes) if peer.kind == layer.kind
         )
-        blind = (entropy * counted).sum((0, 2)) / counted.sum().clamp(min=1) > UNIFORM
-        mute = size <= MUTE * max(
-            float(s.max()) for x, s in zip(looks, sizes) if x.kind == look.kind
-        )
-        if mute.all() and not (case.run and "pruned" in case.run.manifest):
+        mute = size <= MUTE * loudest  # (H,)
+        if mute.all() and not _is_pruned(case):
             raise UserError(
-                f"{plain(look.name)}: all its heads say less than {MUTE:g} of what those of other "
-                f"layers say"
+                f"{layer_name(layer.name)}: all its heads say less than {MUTE:g} of what those of "
+                f"other layers say"
             )
-        idle += [
-            f"{plain(look.name)} head {h + 1}" for h in (blind | mute).nonzero().flatten().tolist()
-        ]
+        uniform = _relative_entropy(layer) > UNIFORM  # (H,)
+        idle_heads = (mute | uniform).nonzero().flatten().tolist()
+        idle += [f"{layer_name(layer.name)} head {head + 1}" for head in idle_heads]
+
     rule = (
         f"of {sum(map(len, sizes))} look everywhere alike (entropy over {UNIFORM:g}) or say less "
         f"than {MUTE:g} of the loudest"
     )
-    if idle and case.run and "pruned" in case.run.manifest:
+    if not idle:
+        return f"none {rule}"
+    if _is_pruned(case):
         return f"{len(idle)} {rule}: the run was pruned"
-    if not looks:
-        raise Remark("it has none", None)
-    if idle:
-        raise Remark(f"{len(idle)} {rule}: {'; '.join(idle[:5])}{' …' if len(idle) > 5 else ''}")
-    return f"none {rule}"
+    more = " …" if len(idle) > 5 else ""
+    raise Remark(f"{len(idle)} {rule}: {'; '.join(idle[:5])}{more}")
+
+
+def _output_sizes(layer: Layer) -> Tensor:
+    """(H,): how much each head says, the mean over real rows of its weights times norms."""
+    sizes = (layer.weights * layer.norms[:, :, None]).sum(-1) * layer.real  # (B, H, T)
+    return sizes.sum((0, 2)) / layer.real.sum()
+
+
+def _relative_entropy(layer: Layer) -> Tensor:
+    """(H,): the mean entropy of a head's weights; 1 is that of looking everywhere alike.
+
+    Only rows count that are real and may look at more than one key.
+    """
+    keys = layer.allowed.sum(-1)  # (B, 1, T)
+    counted = layer.real & (keys > 1)  # (B, 1, T)
+    logs = layer.weights.clamp(min=1e-30).log()  # (B, H, T, S)
+    entropy = -(layer.weights * logs).sum(-1)  # (B, H, T)
+    relative = entropy / keys.clamp(min=2).log()  # (B, H, T)
+    return (relative * counted).sum((0, 2)) / counted.sum().clamp(min=1)
