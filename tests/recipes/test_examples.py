@@ -17,9 +17,8 @@ TABLES = {
 
 def test_every_example_is_tried():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(TABLES)
-    assert all(
-        len(path.read_text(encoding="utf-8").splitlines()) <= 60 for path in EXAMPLES.glob("*.py")
-    )
+    lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in EXAMPLES.glob("*.py")]
+    assert max(lengths) <= 80  # so that an example is read at a glance
 
 
 @pytest.mark.parametrize("name", TABLES)
