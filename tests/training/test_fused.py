@@ -15,6 +15,7 @@ from regard.data.batches import collate
 from regard.models import Sums
 from regard.training.fast import fused
 from regard.training.optimizer import AdamW, make_optimizer
+from regard.training.tensors import copy, divide, move_towards
 from regard.training.trainer import Trainer
 
 NAMES = list(fused.TRIALS)
@@ -47,9 +48,9 @@ def tensors(seed):
 
 
 CALLS = {
-    "_foreach_div_": lambda x: fused.divide(x, 2.75),
-    "_foreach_lerp_": lambda x: fused.move_towards(x, tensors(2), 0.3),
-    "_foreach_copy_": lambda x: fused.copy(x, tensors(2)),
+    "_foreach_div_": lambda x: divide(x, 2.75),
+    "_foreach_lerp_": lambda x: move_towards(x, tensors(2), 0.3),
+    "_foreach_copy_": lambda x: copy(x, tensors(2)),
 }
 
 

@@ -1,6 +1,10 @@
-"""Arithmetic on lists of tensors, in their place. `fast/` has twins that take a list at once."""
+"""Arithmetic on lists of tensors, in their place, by a private function of torch if there is one.
 
-from collections.abc import Sequence
+Those take a whole list at once. `fast/fused.py` tries each before it is used.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,8 +21,9 @@ except ModuleNotFoundError as error:
 @torch.no_grad()
 def divide(tensors: Sequence[Tensor], divisor: float) -> None:
     """Divide each tensor."""
-    if fused is not None:
-        fused.divide(tensors, divisor)
+    private = _find_private("_foreach_div_")
+    if private is not None:
+        private(list(tensors), divisor)
         return
     for tensor in tensors:
         tensor.div_(divisor)
@@ -27,8 +32,9 @@ def divide(tensors: Sequence[Tensor], divisor: float) -> None:
 @torch.no_grad()
 def move_towards(tensors: Sequence[Tensor], ends: Sequence[Tensor], weight: float) -> None:
     """Move each tensor by the share `weight` of the way to its end."""
-    if fused is not None:
-        fused.move_towards(tensors, ends, weight)
+    private = _find_private("_foreach_lerp_")
+    if private is not None:
+        private(list(tensors), list(ends), weight)
         return
     for tensor, end in zip(tensors, ends, strict=True):
         tensor.lerp_(end, weight)
@@ -37,8 +43,14 @@ def move_towards(tensors: Sequence[Tensor], ends: Sequence[Tensor], weight: floa
 @torch.no_grad()
 def copy(tensors: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy each source into its tensor."""
-    if fused is not None:
-        fused.copy(tensors, sources)
+    private = _find_private("_foreach_copy_")
+    if private is not None:
+        private(list(tensors), list(sources))
         return
     for tensor, source in zip(tensors, sources, strict=True):
         tensor.copy_(source)
+
+
+def _find_private(name: str) -> Callable[..., Any] | None:
+    """torch's own function of this name; None: a loop does the same."""
+    return None if fused is None else fused.find_private(name)

@@ -1,10 +1,11 @@
-"""torch's private functions that training uses, one function of ours for each, with a public twin.
+"""torch's private functions that training uses.
 
 Another version of torch may drop them or change their arguments. So each is tried once, on a few
-numbers; where that fails, the public twin does the same, only slower.
+numbers; where that fails, its public twin in `training/tensors.py` (or torch.optim.AdamW) does the
+same, only slower.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,39 +13,6 @@ import torch
 from torch import Tensor
 
 Private = Callable[..., Any]
-
-
-@torch.no_grad()
-def divide(tensors: Sequence[Tensor], divisor: float) -> None:
-    """Divide each tensor in its place."""
-    private = find_private("_foreach_div_")
-    if private is not None:
-        private(list(tensors), divisor)
-        return
-    for x in tensors:
-        x.div_(divisor)
-
-
-@torch.no_grad()
-def move_towards(tensors: Sequence[Tensor], ends: Sequence[Tensor], weight: float) -> None:
-    """Move each tensor in its place by the share `weight` of the way to its end."""
-    private = find_private("_foreach_lerp_")
-    if private is not None:
-        private(list(tensors), list(ends), weight)
-        return
-    for x, end in zip(tensors, ends, strict=True):
-        x.lerp_(end, weight)
-
-
-@torch.no_grad()
-def copy(tensors: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy each source into its tensor."""
-    private = find_private("_foreach_copy_")
-    if private is not None:
-        private(list(tensors), list(sources))
-        return
-    for x, source in zip(tensors, sources, strict=True):
-        x.copy_(source)
 
 
 def has_adamw() -> bool:
