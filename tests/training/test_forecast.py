@@ -14,7 +14,6 @@ from regard.training import forecast as module
 from regard.training.forecast import forecast
 from regard.training.parallel import World
 from regard.training.start import make_trainer
-from regard.training.trainer import places
 
 DATA = {
     "limit": 80,
@@ -144,8 +143,8 @@ def test_too_little_memory_splits_batches(trainer, monkeypatch):
     monkeypatch.setattr(module, "_room", lambda device: int(7e9))
     said = []
     forecast(trainer, said.append)
-    longest = module._longest(trainer, trainer.batches)
-    assert 0.5 * places(longest) <= trainer.most < 5 / 8 * places(longest)
+    longest = module._longest(trainer)
+    assert 0.5 * longest.padded_tokens <= trainer.most < 5 / 8 * longest.padded_tokens
     assert "; batches are computed in 2 parts to fit memory; " in said[0]
 
 
@@ -167,12 +166,12 @@ def test_running_out_of_memory_splits_batches(trainer, monkeypatch):
     assert "computed in 2 parts" in said[0]
     assert trainer.short == []
     sizes.clear()
-    trainer.update([module._longest(trainer, trainer.batches)])
+    trainer.update([module._longest(trainer)])
     assert sizes == [8, 8]
 
 
 def test_the_time_given_ends_it(trainer):
-    object.__setattr__(trainer.c, "minutes", trainer.progress.seconds / 60 + 1e-3)
+    object.__setattr__(trainer.config, "minutes", trainer.progress.seconds / 60 + 1e-3)
     said = []
     forecast(trainer, said.append)
     assert re.search(r"about \d+ of 1,000 steps in the 1 seconds given \(done around ", said[0])
@@ -194,9 +193,7 @@ def test_spans(seconds, words):
 
 def test_memory_is_about_what_the_process_takes(trainer):
     taken = module._proc("self/status", "VmRSS", 0)
-    assert (
-        taken < module._memory(trainer, module._longest(trainer, trainer.batches)) < taken + 2**28
-    )
+    assert taken < module._memory(trainer, module._longest(trainer)) < taken + 2**28
     assert (
         module._proc("self/nothing", "VmRSS", 7) == module._proc("self/status", "Nothing", 7) == 7
     )

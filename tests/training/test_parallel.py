@@ -443,7 +443,7 @@ def test_shares_are_the_batch(tmp_path):
     batches = Batches(Corpus.open(run.path / "data" / "train"), sentences=2, seed=1)
     model = run.new_model()
     for size in (2, 3):
-        whole, shares = batches(0), [World(rank, size).share(batches)(0) for rank in range(size)]
+        whole, shares = batches(0), [batches.shard(rank, size)(0) for rank in range(size)]
         assert [s.tokens for s in shares] == [whole.tokens] * size
         assert [s.source_tokens for s in shares] == [whole.source_tokens] * size
         rows = [row for share in shares[:2] for row in share.rows()]
@@ -460,11 +460,10 @@ def test_alone(monkeypatch):
     with World.join(torch.device("cpu")) as world:
         assert not dist.is_initialized()
         assert world == World()
-        x, batches = torch.tensor([1.0, 2.0]), lambda step: step
+        x = torch.tensor([1.0, 2.0])
         assert world.sum(x).tolist() == [1.0, 2.0]
         assert [world.any(True), world.any(False)] == [True, False]
         assert world.tell("word") == "word"
-        assert world.share(batches) is batches
         world.wait()
         model, batch = torch.nn.Linear(1, 1), collate([([2], [1, 2])])
         loss = world.wrap(model, "fsdp", lambda m, b: Sums(m.weight.sum(), b.tokens, 0, 0))

@@ -10,7 +10,7 @@ from regard.config import Config, RNNConfig, TrainConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import build_model
-from regard.models.seq2seq import places, summed_loss
+from regard.models.seq2seq import find_layouts, summed_loss
 from regard.nn.devices import cpu_has_bf16
 from regard.nn.fast.choose import SHORT
 from regard.nn.fast.lengths import by_length_readable
@@ -80,12 +80,12 @@ def test_shapes_are_few():
 
 def test_mostly_real_batches_are_not_packed():
     even, ragged = batch(((9, 9),) * 9 + ((7, 9),)), batch(((9, 2), (1, 9), (3, 3)))
-    assert all(side.rows is None for side in places(even))
-    assert not places(even)[0].full
-    assert all(side.rows is not None for side in places(ragged))
+    assert all(side.rows is None for side in find_layouts(even))
+    assert not find_layouts(even)[0].full
+    assert all(side.rows is not None for side in find_layouts(ragged))
     model = build_model(TINY, 30, 30)
     whole = gradients(model, even)
-    assert gradients(model, replace(even, places=places(even)))[0].loss == whole[0].loss
+    assert gradients(model, replace(even, layouts=find_layouts(even)))[0].loss == whole[0].loss
 
 
 def test_rdrop_without_dropout_is_the_loss():
@@ -142,7 +142,7 @@ def test_an_rnn_in_packed_rows(attention):
     ).double()
     b = batch(((9, 7), (3, 8), (7, 2)))
     plain, packed = (
-        gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True)
+        gradients(model, replace(b, layouts=find_layouts(b, packed=way))) for way in (False, True)
     )
     torch.testing.assert_close(plain[0].loss, packed[0].loss)
     for name, grad in plain[1].items():
@@ -228,7 +228,8 @@ def test_kernels_of_variable_length_ignore_no_rule(kind, sides, variable_length,
     model = build_model(kind, 30, 30).double()
     b = batch(LONG_SIDES[sides])
     plain, packed = (
-        hidden_gradients(model, replace(b, places=places(b, packed=way))) for way in (False, True)
+        hidden_gradients(model, replace(b, layouts=find_layouts(b, packed=way)))
+        for way in (False, True)
     )
 
     source_long = b.source.shape[1] > SHORT["cuda"]
@@ -250,8 +251,8 @@ def test_float32_is_never_rounded_to_fit_a_kernel(variable_length):
     """Packed rows in fp32 are padded for attention: the same numbers as without packing."""
     torch.manual_seed(0)
     model, b = build_model(TINY, 30, 30), batch(LONG_SIDES["both"])
-    one, ours = gradients(model, replace(b, places=places(b, packed=True)))
-    other, theirs = gradients(model, replace(b, places=places(b, packed=False)))
+    one, ours = gradients(model, replace(b, layouts=find_layouts(b, packed=True)))
+    other, theirs = gradients(model, replace(b, layouts=find_layouts(b, packed=False)))
     assert variable_length == []
     assert torch.equal(one.loss, other.loss)
     assert all(torch.equal(grad, theirs[name]) for name, grad in ours.items())
@@ -263,7 +264,7 @@ def test_autocast_packs(variable_length):
         pytest.skip("this CPU does not multiply bfloat16")
     model, b = build_model(TINY, 30, 30), batch(LONG_SIDES["source"])
     with torch.autocast("cpu", torch.bfloat16):
-        model.hidden(replace(b, places=places(b, packed=True)))
+        model.hidden(replace(b, layouts=find_layouts(b, packed=True)))
     assert variable_length == [(90, 90, False)] * 2 + [(8, 90, False)] * 2
 
 
@@ -275,7 +276,7 @@ def test_autocast_packs(variable_length):
 def test_what_no_kernel_of_variable_length_knows(change, variable_length, monkeypatch):
     monkeypatch.setattr("regard.nn.fast.choose.HALF", (torch.float32,))
     model, b = build_model(replace(TINY, **change), 30, 30), batch(LONG_SIDES["both"])
-    sums = model.loss(replace(b, places=places(b, packed=True)))
+    sums = model.loss(replace(b, layouts=find_layouts(b, packed=True)))
     # Positions stand between target tokens only among themselves: crossing attention has none.
     assert len(variable_length) == (2 if "position" in change else 0)
     assert sums.loss.isfinite()

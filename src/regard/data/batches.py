@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.data.corpus import Corpus
-from regard.text.vocabulary import PAD
+from regard.text.vocabulary import BOS, EOS, PAD
 
 Indices = npt.NDArray[np.integer[Any]]
 Vary = Callable[[Indices, Indices, int], tuple[Indices, Indices]]
@@ -26,8 +26,9 @@ _CHUNK = 1 << 16  # pairs sorted at a time
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Padded sentences and their lengths; owns the shift between what the decoder reads and what it
-    predicts.
+    """Padded pairs of texts and their lengths.
+
+    It owns the shift between what the decoder reads and what it predicts.
     """
 
     source: Tensor  # (B, S), each row ends with <eos>
@@ -36,9 +37,8 @@ class Batch:
     target_lengths: Tensor  # (B,), predicted tokens: without <bos>
     tokens: int  # predicted target tokens, known without asking the device
     source_tokens: int
-    places: tuple[Any, Any] | None = (
-        None  # where the real tokens are, if somebody has worked it out for the model
-    )
+    layouts: tuple[Any, Any] | None = None
+    """Where the real tokens of source and target are, if that was worked out for the model."""
 
     @property
     def target_in(self) -> Tensor:
@@ -52,45 +52,71 @@ class Batch:
     def size(self) -> int:
         return self.source.shape[0]
 
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
+
+    @property
+    def tokens_read(self) -> int:
+        """Tokens of both sides."""
+        return self.source_tokens + self.tokens
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens of both sides, with their padding."""
+        return self.source.numel() + self.target.numel()
+
+    def count_examples(self) -> Tensor:
+        """How many rows are pairs. Others only fill up a shape, and predict nothing."""
+        return (self.target[:, 1] != PAD).sum()
+
     def to(self, device: torch.device | str) -> "Batch":
         names = ("source", "source_lengths", "target", "target_lengths")
         moved = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
-        places = (
-            None if self.places is None else (self.places[0].to(device), self.places[1].to(device))
-        )
-        return replace(self, **moved, places=places)
+        layouts = self.layouts
+        if layouts is not None:
+            layouts = (layouts[0].to(device), layouts[1].to(device))
+        return replace(self, **moved, layouts=layouts)
 
     def rows(self) -> list[tuple[Indices, Indices]]:
-        """The sentences again, as collate takes them."""
-        sides = (
-            (self.source.numpy(), self.source_lengths.tolist()),
-            (self.target.numpy(), (self.target_lengths + 1).tolist()),
-        )
-        return list(
-            zip(
-                *([ids[i, :n] for i, n in enumerate(lengths)] for ids, lengths in sides),
-                strict=True,
-            )
-        )
+        """The pairs again, as collate takes them."""
+        sources = self.source.numpy()
+        targets = self.target.numpy()
+        source_lengths = self.source_lengths.tolist()
+        target_lengths = (self.target_lengths + 1).tolist()
+        return [
+            (sources[i, : source_lengths[i]], targets[i, : target_lengths[i]])
+            for i in range(self.size)
+        ]
 
     def split(self) -> list["Batch"]:
-        """Two halves, or itself if it is one sentence."""
+        """Two halves, or itself if it is one pair."""
         rows = self.rows()
         half = len(rows) // 2
-        return [collate(rows[:half]), collate(rows[half:])] if half else [self]
+        if half == 0:
+            return [self]
+        return [collate(rows[:half]), collate(rows[half:])]
 
 
 def collate(rows: Sequence[tuple[Sequence[int] | Indices, Sequence[int] | Indices]]) -> Batch:
-    """A batch of rows such as a Corpus holds: (tokens <eos>, <bos> tokens <eos>). Serves torch's
-    DataLoader too.
+    """Rows such as a Corpus holds, (tokens <eos>, <bos> tokens <eos>), as a batch.
+
+    Can be given to torch's DataLoader as its `collate_fn`.
     """
     source, source_lengths = _pad([row[0] for row in rows])
     target, target_lengths = _pad([row[1] for row in rows])
-    tokens, source_tokens = int(target_lengths.sum()) - len(rows), int(source_lengths.sum())
-    return Batch(source, source_lengths, target, target_lengths - 1, tokens, source_tokens)
+    return Batch(
+        source,
+        source_lengths,
+        target,
+        target_lengths - 1,
+        tokens=int(target_lengths.sum()) - len(rows),
+        source_tokens=int(source_lengths.sum()),
+    )
 
 
 def _pad(rows: Sequence[Sequence[int] | Indices]) -> tuple[Tensor, Tensor]:
+    """Rows of ids -> one tensor (B, longest) with padding, and their lengths (B,)."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     padded = np.full((len(rows), lengths.max()), PAD, np.int64)
     for i, row in enumerate(rows):
@@ -98,7 +124,8 @@ def _pad(rows: Sequence[Sequence[int] | Indices]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(padded), torch.from_numpy(lengths)
 
 
-Feed = Callable[[int], Batch]  # batch(step)
+Feed = Callable[[int], Batch]
+"""batch(step)"""
 
 
 class Batches:
@@ -139,6 +166,29 @@ class Batches:
     def __call__(self, step: int) -> Batch:
         return self.load(self.indices(step), step)
 
+    def shard(self, rank: int, size: int) -> Feed:
+        """batch(step), of which the process `rank` of `size` takes every size-th pair.
+
+        The number of tokens is that of the whole batch.
+        """
+        if size == 1:
+            return self
+
+        def load_share(step: int) -> Batch:
+            indices = self.indices(step)
+            share = indices[rank::size]
+            # Fewer pairs than processes: this one reads a token that counts for nothing, and takes
+            # part in the sum of the gradients.
+            nothing = collate([([EOS], [BOS, PAD])])
+            batch = self.load(share, step) if len(share) else nothing
+            return replace(
+                batch,
+                tokens=int(self.corpus.target_lengths[indices].sum()),
+                source_tokens=int(self.corpus.source_lengths[indices].sum()),
+            )
+
+        return load_share
+
     def load(self, indices: Indices, step: int | None = None) -> Batch:
         """Some pairs as a batch; with a step, varied as in its epoch."""
         if self.vary is None or step is None:
@@ -159,6 +209,19 @@ class Batches:
         _, pairs, order = self._plan
         batch = order[place]
         return pairs[self._starts[batch] : self._starts[batch + 1]]
+
+    def longest(self, step: int) -> Batch:
+        """The longest pairs as one batch, varied as in the epoch of this step."""
+        lengths = np.maximum(self.corpus.source_lengths, self.corpus.target_lengths)
+        size = self.sentences or max(1, (self.tokens or 0) // int(lengths.max()))
+        size = min(size, len(lengths))
+        return self.load(np.argpartition(lengths, -size)[-size:], step)
+
+    def count_tokens(self) -> int:
+        """Tokens of an epoch, of both sides."""
+        source = self.corpus.source_lengths.sum(dtype=np.int64)
+        target = self.corpus.target_lengths.sum(dtype=np.int64)
+        return int(source + target)
 
     def ordered(self) -> Iterator[Indices]:
         """Every pair once, longest first: for evaluation, and to meet a lack of memory at once."""

@@ -1,6 +1,7 @@
 """The wholes: encoder-decoders built from the parts."""
 
 from regard.models.build import build_model
-from regard.models.seq2seq import Decoder, Encoder, Memory, Seq2Seq, Sums
+from regard.models.learner import Learner, Sums
+from regard.models.seq2seq import Decoder, Encoder, Memory, Seq2Seq
 
-__all__ = ["Decoder", "Encoder", "Memory", "Seq2Seq", "Sums", "build_model"]
+__all__ = ["Decoder", "Encoder", "Learner", "Memory", "Seq2Seq", "Sums", "build_model"]

@@ -3,12 +3,13 @@ a summed loss.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
+from regard.models.learner import Learner, Sums
 from regard.nn import Layout
 from regard.nn.kernels import cross_entropy
 from regard.nn.precision import at_least_single
@@ -30,17 +31,6 @@ class Memory:
     """The user's own mask of the source, bool, broadcastable to (B, 1, T, S)."""
     layout: Layout | None = None
     """If given, the states are packed: (N, D)."""
-
-
-class Sums(NamedTuple):
-    """Sums over the target tokens of a batch; whoever has the whole step divides, once."""
-
-    loss: Tensor
-    """What is minimised (with label smoothing)."""
-    nll: Tensor
-    """Negative log-likelihood of the references."""
-    correct: Tensor
-    tokens: int
 
 
 class Encoder(nn.Module):
@@ -102,15 +92,13 @@ class Decoder(nn.Module):
         return self.output(hidden), state
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Learner):
     """An encoder and a decoder."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.compiled = False
-        """Whether the blocks and the loss are compiled."""
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Teacher forcing: logits (B, T, V) for target_in (B, T)."""
@@ -126,7 +114,7 @@ class Seq2Seq(nn.Module):
         """The decoder's last layer at every real target token (N, D), and the tokens (N,) it should
         tell.
         """
-        source, target = batch.places or places(batch)
+        source, target = batch.layouts or find_layouts(batch)
         memory = self.encoder(batch.source, batch.source_lengths, layout=source)
         hidden, _ = self.decoder.hidden(batch.target_in, self.decoder.start(memory), layout=target)
         return hidden, target.pack(batch.target_out)
@@ -160,22 +148,21 @@ class Seq2Seq(nn.Module):
 
 
 def _twice(batch: Batch) -> Batch:
-    sides = None if batch.places is None else (batch.places[0].twice(), batch.places[1].twice())
+    layouts = batch.layouts
+    if layouts is not None:
+        layouts = (layouts[0].twice(), layouts[1].twice())
     tensors: dict[str, Any] = {name: torch.cat([getattr(batch, name)] * 2) for name in TENSORS}
-    return replace(batch, **tensors, places=sides)
+    return replace(batch, **tensors, layouts=layouts)
 
 
-def places(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:
-    """Where the real tokens of both sides are; packed: for kernels of variable length. To pack a
-    fifth away costs more.
+def find_layouts(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:
+    """Where the real tokens of source and target are.
+
+    packed: for kernels of variable length. Where less than a fifth is padding, it stays: to pack
+    it away costs more than it saves.
     """
-    sides = (
-        (batch.source_lengths, batch.source.shape[1]),
-        (batch.target_lengths, batch.target_in.shape[1]),
-    )
-    source, target = (
-        Layout.of(lengths, length, offsets=packed, worth=0.8) for lengths, length in sides
-    )
+    source = Layout.of(batch.source_lengths, batch.source.shape[1], offsets=packed, worth=0.8)
+    target = Layout.of(batch.target_lengths, batch.target_in.shape[1], offsets=packed, worth=0.8)
     return source, target
 
 

@@ -165,7 +165,7 @@ class _Hooks:
         """Move the bar; it also shows the clock, where time and not steps ends the training."""
         notes = [note for note in self._notes.values() if note]
         text = "  ".join(notes)
-        minutes = self._trainer.c.minutes
+        minutes = self._trainer.config.minutes
         if minutes:
             text += f"  {progress.seconds / 60:.1f} of {minutes:g} minutes"
         self.bar(progress.step, text)
@@ -240,7 +240,7 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
     factor = progress.factor / 2
     step = progress.step
     if factor < 1 / 8:
-        rate = trainer.c.rate * progress.factor
+        rate = trainer.config.rate * progress.factor
         kept = " (the last checkpoint is good)" if run.checkpoints() else ""
         raise Failed(
             f"step {step:,}: again and again the loss or its gradient is not finite or far out, "
@@ -256,7 +256,7 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
     progress.finished = False
     progress.factor = factor
     progress.skipped = []
-    progress.source_tokens = 0
+    progress.tokens_read = 0
     reporter.warn(
         f"step {step:,}: too many steps were not finite or far out; back to step "
         f"{progress.step:,} with a rate of {factor:g} ×"
@@ -303,7 +303,7 @@ def _average(
     run: Run, trainer: Trainer, validate: Validate | None, reporter: Reporter, parts: Parts
 ) -> None:
     """Weights averaged over the last checkpoints become the best, if dev agrees."""
-    count = trainer.c.average
+    count = trainer.config.average
     if not count or validate is None:
         return
 

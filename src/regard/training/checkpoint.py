@@ -1,6 +1,4 @@
-"""Everything training needs to go on, as safetensors and JSON in one directory that is whole or
-absent.
-"""
+"""Everything training needs to go on: safetensors and JSON in a directory, whole or absent."""
 
 import json
 import shutil
@@ -25,109 +23,130 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
     Weights that are not finite are never written: training goes back to the last that were.
     """
     weights = get_weights(trainer.model)
-    averaged = {key: whole(w).cpu() for key, w in trainer.ema.items()}
-    tensors = optimizer_tensors(trainer.model, trainer.optimizer)
+    averaged = {key: whole(weight).cpu() for key, weight in trainer.ema.items()}
+    state = optimizer_tensors(trainer.model, trainer.optimizer)
     name = f"step-{trainer.progress.step:08d}"
-    if not all(bool(w.isfinite().all()) for w in weights.values()):
+    if not all(bool(weight.isfinite().all()) for weight in weights.values()):
         raise Trouble
-    if trainer.world.rank == 0:
-        files = {
-            "model.safetensors": tensors_to_bytes(weights),
-            "optimizer.safetensors": tensors_to_bytes(tensors),
-        }
-        if trainer.ema:  # the average is what is used, the weights are what training goes on from
-            files["raw.safetensors"] = files["model.safetensors"]
-            files["model.safetensors"] = tensors_to_bytes(averaged)
-        files["progress.json"] = json.dumps(trainer.to_json()).encode()
-        storage.write_directory(run.path / "checkpoints" / name, files)
-        _point(run, trainer, name)
-        # Those of later steps than this one were damaged, or training would have gone on from them.
-        regular = [other for other in _regular(run, trainer) if other <= name][
-            -max(trainer.c.keep, trainer.c.average, 1) :
-        ]
-        for other in run.checkpoints():
-            if other not in (*regular, name, trainer.progress.best_name):
-                shutil.rmtree(run.path / "checkpoints" / other)
+    if trainer.world.rank != 0:
+        return name
+
+    files = {
+        "model.safetensors": tensors_to_bytes(weights),
+        "optimizer.safetensors": tensors_to_bytes(state),
+    }
+    if trainer.ema:  # the average is what is used, the weights are what training goes on from
+        files["raw.safetensors"] = files["model.safetensors"]
+        files["model.safetensors"] = tensors_to_bytes(averaged)
+    files["progress.json"] = json.dumps(trainer.to_json()).encode()
+    storage.write_directory(run.path / "checkpoints" / name, files)
+    _point(run, trainer, name)
+    _drop_old(run, trainer, name)
     return name
 
 
 def _point(run: Run, trainer: Trainer, name: str) -> None:
-    """`best` is a text file with a checkpoint's name: the best; if that was lost with a damaged
-    checkpoint, this one.
-    """
+    """Write the best checkpoint's name into `best`; if that one was damaged and lost, this name."""
     best = trainer.progress.best_name
-    storage.write_text(run.path / "best", (best if best in run.checkpoints() else name) + "\n")
+    if best not in run.checkpoints():
+        best = name
+    storage.write_text(run.path / "best", best + "\n")
+
+
+def _drop_old(run: Run, trainer: Trainer, newest: str) -> None:
+    """Delete all checkpoints but the last regular ones, the newest and the best."""
+    count = max(trainer.config.keep, trainer.config.average, 1)
+    # Those of later steps than this one were damaged, or training would have gone on from them.
+    regular = [name for name in _regular(run, trainer) if name <= newest]
+    kept = {*regular[-count:], newest, trainer.progress.best_name}
+    for name in run.checkpoints():
+        if name not in kept:
+            shutil.rmtree(run.path / "checkpoints" / name)
 
 
 def _regular(run: Run, trainer: Trainer) -> list[str]:
-    """Checkpoints that an uninterrupted run would have too; those of an interruption do not count
-    for averaging.
+    """Checkpoints that an uninterrupted run would have too.
+
+    Those of an interruption do not count for averaging.
     """
-    steps = {name: int(name.removeprefix("step-")) for name in run.checkpoints()}
-    return [
-        name
-        for name, step in steps.items()
-        if step % trainer.c.save_every == 0 or step == trainer.steps
-    ]
+    regular = []
+    for name in run.checkpoints():
+        step = int(name.removeprefix("step-"))
+        if step % trainer.config.save_every == 0 or step == trainer.steps:
+            regular.append(name)
+    return regular
 
 
 def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> bool:
-    """Go on from the newest checkpoint that is whole. False: there is none, start from the
-    beginning.
+    """Go on from the newest checkpoint that is whole.
+
+    Returns False if there is none: training starts from the beginning.
     """
-    names, damaged = run.checkpoints(), []
-    for name in reversed(names):
-        try:
-            files = run.checkpoint(name)
-            break
-        except storage.Corrupt as error:
-            warn(f"{error}; the checkpoint before it is used")
-            damaged.append(name)
-    else:
-        if names:
-            raise Failed(
-                f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted"
-            )
+    name, files, damaged = _newest(run, warn)
+    if name is None:
         if trainer.world.rank == 0:
             run.rewind_log(0)
         return False
-    set_weights(
-        trainer.model,
-        tensors_from_bytes(files.get("raw.safetensors", files["model.safetensors"])),
-        name,
-    )
+
+    averaged = tensors_from_bytes(files["model.safetensors"])
+    raw = averaged
+    if "raw.safetensors" in files:
+        raw = tensors_from_bytes(files["raw.safetensors"])
+    set_weights(trainer.model, raw, name)
     # In an order that is the same in every process, which safetensors does not promise.
-    for key, w in (
-        sorted(tensors_from_bytes(files["model.safetensors"]).items()) if trainer.ema else ()
-    ):
-        trainer.ema[key].copy_(spread(w, trainer.ema[key]))
+    for key in sorted(trainer.ema):
+        trainer.ema[key].copy_(spread(averaged[key], trainer.ema[key]))
     state = dict(sorted(tensors_from_bytes(files["optimizer.safetensors"]).items()))
     restore_optimizer(trainer.model, trainer.optimizer, state)
     trainer.from_json(json.loads(files["progress.json"]))
-    p, c = (
-        trainer.progress,
-        trainer.c,
-    )  # a run made longer is not finished, though its checkpoint was
-    p.finished = (
-        p.step >= trainer.steps or 0 < c.patience <= p.waited or 0 < 60 * c.minutes <= p.seconds
-    )
+    trainer.progress.finished = _is_finished(trainer)
+
     if trainer.world.rank == 0:
         _point(run, trainer, name)
-        run.rewind_log(p.step)
+        run.rewind_log(trainer.progress.step)
         if damaged:
-            run.log("fallback", step=p.step, damaged=damaged)
+            run.log("fallback", step=trainer.progress.step, damaged=damaged)
     trainer.world.wait()  # until all have read it
     return True
 
 
+def _newest(
+    run: Run, warn: Callable[[str], None]
+) -> tuple[str | None, dict[str, bytes], list[str]]:
+    """The newest checkpoint that is whole, its files, and the damaged ones after it."""
+    names = run.checkpoints()
+    damaged: list[str] = []
+    for name in reversed(names):
+        try:
+            return name, run.checkpoint(name), damaged
+        except storage.Corrupt as error:
+            warn(f"{error}; the checkpoint before it is used")
+            damaged.append(name)
+    if names:
+        raise Failed(
+            f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted"
+        )
+    return None, {}, damaged
+
+
+def _is_finished(trainer: Trainer) -> bool:
+    """By the settings of today: a run made longer goes on, though its checkpoint was the last."""
+    progress = trainer.progress
+    config = trainer.config
+    is_out_of_patience = 0 < config.patience <= progress.waited
+    is_out_of_time = 0 < 60 * config.minutes <= progress.seconds
+    return progress.step >= trainer.steps or is_out_of_patience or is_out_of_time
+
+
 def average_checkpoints(run: Run, trainer: Trainer) -> dict[str, Tensor]:
     """The mean of the weights of the last train.average checkpoints (Vaswani et al. 2017, 6.1)."""
-    names = _regular(run, trainer)[-trainer.c.average :]
+    names = _regular(run, trainer)[-trainer.config.average :]
     total: dict[str, Tensor] = {}
     for name in names:
-        for key, w in tensors_from_bytes(run.checkpoint(name)["model.safetensors"]).items():
-            total[key] = total[key] + w.double() if key in total else w.double()
-    return {key: (w / len(names)).to(torch.float32) for key, w in total.items()}
+        weights = tensors_from_bytes(run.checkpoint(name)["model.safetensors"])
+        for key, weight in weights.items():
+            total[key] = total[key] + weight.double() if key in total else weight.double()
+    return {key: (weight / len(names)).to(torch.float32) for key, weight in total.items()}
 
 
 def save_average(run: Run, weights: dict[str, Tensor]) -> None:

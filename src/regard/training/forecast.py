@@ -1,5 +1,6 @@
-"""What training will take, tried before it starts: memory, speed and time, without changing
-anything that is learned.
+"""What training will take in memory and time, tried before it starts.
+
+Nothing that is learned changes by it.
 """
 
 import math
@@ -10,54 +11,59 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from regard.data.batches import Batch, Batches, collate
+from regard.training.batch import Supply, TrainingBatch
 from regard.training.paths import prepare
-from regard.training.trainer import Trainer, places
+from regard.training.trainer import Trainer
 
 FEWEST = 20  # steps; below, a forecast is not worth its time
 
 
 def forecast(trainer: Trainer, say: Callable[[str], None]) -> None:
-    """Try the longest batch and the next few, and say what is to come. What does not fit into
-    memory is split from now on.
+    """Try the longest batch and the next few, and say what is to come.
+
+    What does not fit into memory is split from now on.
     """
-    left, timed = trainer.steps - trainer.progress.step, False
-    if left < FEWEST or trainer.progress.finished:
+    steps = trainer.steps - trainer.progress.step
+    if steps < FEWEST or trainer.progress.finished:
         return
-    words = [f"{sum(w.numel() for w in trainer.model.parameters()):,} parameters"]
-    if trainer.world.size == 1:  # several would have to wait for one another
-        batches: Any = getattr(
-            trainer.batches, "batches", trainer.batches
-        )  # below what gets them ready on a GPU
-        timed = trainer.captured is None and not trainer.model.compiled
+
+    words = [f"{sum(weight.numel() for weight in trainer.model.parameters()):,} parameters"]
+    is_alone = trainer.world.size == 1  # several would have to wait for one another
+    is_timed = is_alone and trainer.captured is None and not trainer.model.compiled
+    if is_alone:
         with _untouched(trainer):
-            longest = _longest(trainer, batches)
-            size = _memory(trainer, longest)
-            if size:
-                words.append(
-                    f"about {size / 1e9:.1f} GB"
-                    if size >= 1e9
-                    else f"about {max(1, round(size / 1e6)):,} MB"
-                )
-            if (parts := len(trainer._fitting(longest))) > 1:
-                words.append(f"batches are computed in {parts} parts to fit memory")
-            words += _pace(trainer, batches, left) if timed else []
-    if not timed:
-        words.append(f"{left:,} steps, whose speed the log will tell")
+            words += _memory_words(trainer, _longest(trainer))
+            if is_timed:
+                words += _pace(trainer, steps)
+    if not is_timed:
+        words.append(f"{steps:,} steps, whose speed the log will tell")
     say("; ".join(words))
+
+
+def _supply(trainer: Trainer) -> Supply:
+    """The batches themselves, without what gets them ready ahead on a GPU."""
+    batches: Any = trainer.batches
+    supply: Supply = getattr(batches, "batches", batches)
+    return supply
+
+
+def _longest(trainer: Trainer) -> TrainingBatch:
+    longest = _supply(trainer).longest(trainer.progress.step)
+    return prepare(longest, trainer.config.path, trainer.device)
 
 
 @contextmanager
 def _untouched(trainer: Trainer) -> Iterator[None]:
     """Afterwards nothing is known of what was tried, except how much fits into memory."""
-    model, device = trainer.model, trainer.device
-    before = model.training, model.compiled, trainer.short
-    eager = (
-        torch.compiler.set_stance("force_eager") if model.compiled else nullcontext()
-    )  # for shapes that never come again
+    model = trainer.model
+    device = trainer.device
+    was_training = model.training
+    was_compiled = model.compiled
+    short = trainer.short
+    # Shapes that never come again are not worth compiling for.
+    eager = torch.compiler.set_stance("force_eager") if was_compiled else nullcontext()
     model.compiled = False
     model.train()
     try:
@@ -65,53 +71,66 @@ def _untouched(trainer: Trainer) -> Iterator[None]:
             yield
     finally:
         trainer.optimizer.zero_grad(set_to_none=True)
-        was_training, model.compiled, trainer.short = before
+        model.compiled = was_compiled
+        trainer.short = short
         model.train(was_training)
         if device.type == "cuda":
             torch.cuda.empty_cache()
 
 
-def _longest(trainer: Trainer, batches: Batches) -> Batch:
-    """The pairs that are longest, as one batch."""
-    lengths = np.maximum(batches.corpus.source_lengths, batches.corpus.target_lengths)
-    size = min(
-        len(lengths), batches.sentences or max(1, (batches.tokens or 0) // int(lengths.max()))
-    )
-    batch = batches.load(np.argpartition(lengths, -size)[-size:], trainer.progress.step)
-    return prepare(batch, trainer.c.path, trainer.device)
+def _memory_words(trainer: Trainer, longest: TrainingBatch) -> list[str]:
+    """Try the longest batch; say how much memory it takes, and in how many parts it fits."""
+    words = []
+    size = _memory(trainer, longest)
+    if size >= 1e9:
+        words.append(f"about {size / 1e9:.1f} GB")
+    elif size:
+        words.append(f"about {max(1, round(size / 1e6)):,} MB")
+
+    parts = len(trainer._fitting(longest))
+    if parts > 1:
+        words.append(f"batches are computed in {parts} parts to fit memory")
+    return words
 
 
-def _memory(trainer: Trainer, longest: Batch) -> int:
-    """Bytes that the longest batch and the optimiser need at most; sets trainer.most if there are
-    not so many.
+def _memory(trainer: Trainer, longest: TrainingBatch) -> int:
+    """Bytes that the longest batch and the optimiser need at most; 0: this system does not tell.
 
-    0: this system does not tell.
+    Sets trainer.most if there are not so many.
     """
-    each = 1 if trainer.c.optimizer == "sgd" else 2
-    state = sum(
-        each * w.nbytes
-        for w in trainer.model.parameters()
-        if not trainer.optimizer.state.get(w, {})
-    )
-    room, size = _room(trainer.device) - state, places(longest)
-    if (
-        trainer.device.type == "cpu" and longest.size >= 8
-    ):  # a system that runs short kills: first ask smaller pieces
-        eighth, quarter = (
-            _peak(trainer, collate(longest.rows()[: longest.size // n])) for n in (8, 4)
-        )
-        whole, fixed = quarter + 6 * (quarter - eighth), 2 * eighth - quarter
+    state = _optimizer_bytes(trainer)
+    room = _room(trainer.device) - state
+    size = longest.padded_tokens
+    if trainer.device.type == "cpu" and longest.size >= 8:
+        # A system that runs short of memory kills the process: first try smaller pieces.
+        quarter = longest.split()[0].split()[0]
+        eighth = quarter.split()[0]
+        eighth_peak = _peak(trainer, eighth)
+        quarter_peak = _peak(trainer, quarter)
+        whole = quarter_peak + 6 * (quarter_peak - eighth_peak)
+        fixed = 2 * eighth_peak - quarter_peak
         if whole > room:
             trainer.most = max(1, int(0.9 * size * (room - fixed) / max(1, whole - fixed)))
+
     peak = _peak(trainer, longest)
     if peak > room and trainer.device.type == "cuda":
         trainer.most = (trainer.most or size) // 2
     return peak + state if peak else 0
 
 
-def _peak(trainer: Trainer, batch: Batch) -> int:
-    """Most bytes in use while the gradient of a batch is computed: torch's own on a GPU, the whole
-    process's on a CPU.
+def _optimizer_bytes(trainer: Trainer) -> int:
+    """Bytes that the optimiser will need, and does not hold yet."""
+    copies = 1 if trainer.config.optimizer == "sgd" else 2
+    without_state = [
+        weight for weight in trainer.model.parameters() if not trainer.optimizer.state.get(weight)
+    ]
+    return sum(copies * weight.nbytes for weight in without_state)
+
+
+def _peak(trainer: Trainer, batch: TrainingBatch) -> int:
+    """Most bytes in use while the gradient of a batch is computed.
+
+    On a GPU those of torch, on a CPU those of the whole process.
     """
     reset = Path("/proc/self/clear_refs")
     if trainer.device.type == "cuda":
@@ -142,46 +161,58 @@ def _room(device: torch.device) -> int:
 
 
 def _proc(path: str, name: str, otherwise: int) -> int:
-    """Bytes, as Linux tells them."""
-    lines = Path("/proc", path).read_text().splitlines() if Path("/proc", path).exists() else []
-    return next(
-        (int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":")), otherwise
-    )
+    """Bytes, as Linux tells them in a file below /proc."""
+    file = Path("/proc", path)
+    if not file.exists():
+        return otherwise
+    for line in file.read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    return otherwise
 
 
-def _pace(trainer: Trainer, batches: Batches, steps: int) -> list[str]:
-    """Tokens a second, source and target, over the next three batches or two seconds; steps and
-    time until the end.
-    """
-    p, c, corpus = trainer.progress, trainer.c, batches.corpus
-    first, tokens = p.step * c.accumulate, 0
+def _pace(trainer: Trainer, steps: int) -> list[str]:
+    """Tokens a second, and steps and time until the end."""
+    progress = trainer.progress
+    config = trainer.config
+    batches = _supply(trainer)
+    speed = _speed(trainer)
+    tokens = steps * config.accumulate * batches.count_tokens() / batches.per_epoch
+    needed = tokens / speed
+    given = 60 * config.minutes - progress.seconds if config.minutes else math.inf
+
+    done = f"{steps:,} steps, about {_span(needed)}"
+    if needed > given:
+        reached = float(f"{steps * given / needed:.2g}")
+        done = f"about {reached:,.0f} of {steps:,} steps in the {_span(given)} given"
+    seconds = min(needed, given)
+    form = "%H:%M" if seconds < 12 * 3600 else "%A %H:%M"
+    clock = time.strftime(form, time.localtime(time.time() + seconds))
+    return [f"{float(f'{speed:.2g}'):,.0f} tokens/s", f"{done} (done around {clock})"]
+
+
+def _speed(trainer: Trainer) -> float:
+    """Tokens a second, over the next three batches or two seconds."""
+    first = trainer.progress.step * trainer.config.accumulate
     trainer.batches(first)  # the order of an epoch is made once
+    tokens = 0
     began = time.monotonic()
     for number in range(3):
         batch = trainer.batches(first + number)
         trainer._gradient([batch], batch.tokens)
         if trainer.device.type == "cuda":
             torch.cuda.synchronize(trainer.device)
-        tokens, seconds = tokens + batch.tokens + batch.source_tokens, time.monotonic() - began
+        tokens += batch.tokens_read
+        seconds = time.monotonic() - began
         if seconds > 2:
             break
-    speed = tokens / seconds
-    epoch = sum(side.sum(dtype=np.int64) for side in (corpus.source_lengths, corpus.target_lengths))
-    needed = steps * c.accumulate * epoch / batches.per_epoch / speed
-    given = 60 * c.minutes - p.seconds if c.minutes else math.inf
-    done = f"{steps:,} steps, about {_span(needed)}"
-    if needed > given:
-        done = (
-            f"about {float(f'{steps * given / needed:.2g}'):,.0f} of {steps:,} steps in the "
-            f"{_span(given)} given"
-        )
-    form = "%H:%M" if min(needed, given) < 12 * 3600 else "%A %H:%M"
-    clock = time.strftime(form, time.localtime(time.time() + min(needed, given)))
-    return [f"{float(f'{speed:.2g}'):,.0f} tokens/s", f"{done} (done around {clock})"]
+    return tokens / seconds
 
 
 def _span(seconds: float) -> str:
+    """Seconds in words."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:.{0 if unit == 'minute' else 1}f} {unit}s"
+            digits = 0 if unit == "minute" else 1
+            return f"{seconds / length:.{digits}f} {unit}s"
     return f"{max(1, round(seconds))} seconds"

@@ -4,20 +4,20 @@ import torch
 
 from regard.data.batches import Batches
 from regard.data.corpus import Corpus
-from regard.models import Seq2Seq
+from regard.models import Learner
 
 
 @torch.no_grad()
 def mean_loss(
-    model: Seq2Seq, corpus: Corpus, budget: int, device: torch.device
+    model: Learner, corpus: Corpus, budget: int, device: torch.device
 ) -> dict[str, float]:
     """Loss and accuracy per reference token, over the whole corpus."""
-    nll = correct = tokens = 0.0
+    nll = 0.0
+    correct = 0.0
+    tokens = 0.0
     for batch in Batches(corpus, tokens=budget, seed=0).in_order():
         sums = model.loss(batch.to(device))
-        nll, correct, tokens = (
-            nll + float(sums.nll),
-            correct + float(sums.correct),
-            tokens + sums.tokens,
-        )
+        nll += float(sums.nll)
+        correct += float(sums.correct)
+        tokens += sums.tokens
     return {"loss": nll / tokens, "accuracy": correct / tokens, "tokens": tokens}

@@ -20,127 +20,154 @@ except ModuleNotFoundError as error:
     fused = None  # type: ignore[assignment]
 
 FUSED = ("cpu", "cuda")  # devices whose fused optimisers were tried
+EPS = 1e-9  # of Adam, as in Vaswani et al. 2017
 
 
-def has_fused_step(c: TrainConfig, device: torch.device) -> bool:
+def has_fused_step(config: TrainConfig, device: torch.device) -> bool:
     """Whether the optimiser itself divides the gradient by its `grad_scale`."""
-    return c.optimizer != "sgd" and c.strategy != "fsdp" and device.type in FUSED
+    return config.optimizer != "sgd" and config.strategy != "fsdp" and device.type in FUSED
 
 
 def make_optimizer(
-    model: nn.Module, c: TrainConfig, *, captured: bool = False
+    model: nn.Module, config: TrainConfig, *, captured: bool = False
 ) -> torch.optim.Optimizer:
-    """Weight decay acts on matrices only: norms and biases have nothing to decay towards.
+    """The optimiser that the config names.
 
-    captured: the optimiser will run inside a CUDA graph.
+    Weight decay acts on matrices only: norms and biases have nothing to decay towards. captured:
+    the optimiser will run inside a CUDA graph.
     """
     device = next(model.parameters()).device
-    rate = torch.tensor(c.rate, device=device) if captured else c.rate
-    if c.optimizer == "muon":
-        return Muon(model, c, rate, captured=captured)
+    rate = torch.tensor(config.rate, device=device) if captured else config.rate
+    if config.optimizer == "muon":
+        return Muon(model, config, rate, captured=captured)
 
-    groups = _groups(list(model.parameters()), c.weight_decay)
-    if c.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=c.rate, momentum=0.9)
+    groups = _groups(list(model.parameters()), config.weight_decay)
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=config.rate, momentum=0.9)
 
     kind: type[torch.optim.Adam] = torch.optim.Adam
-    if c.optimizer == "adamw":
+    if config.optimizer == "adamw":
         has_kernel = fused is not None and fused.has_adamw()
-        own = has_fused_step(c, device) and not captured and has_kernel
-        kind = AdamW if own else torch.optim.AdamW
-    by_kernel = device.type in FUSED
-    return kind(groups, lr=rate, betas=c.betas, eps=1e-9, fused=by_kernel, capturable=captured)
+        is_ours = has_kernel and has_fused_step(config, device) and not captured
+        kind = AdamW if is_ours else torch.optim.AdamW
+    return kind(
+        groups,
+        lr=rate,
+        betas=config.betas,
+        eps=EPS,
+        fused=device.type in FUSED,
+        capturable=captured,
+    )
 
 
 def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    kinds = (
-        (decay, [p for p in parameters if p.dim() > 1]),
-        (0.0, [p for p in parameters if p.dim() <= 1]),
-    )
-    return [
-        {"params": params, "weight_decay": weight_decay} for weight_decay, params in kinds if params
+    """Parameter groups for torch: matrices with weight decay, the rest without."""
+    matrices = [p for p in parameters if p.dim() > 1]
+    others = [p for p in parameters if p.dim() <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": decay},
+        {"params": others, "weight_decay": 0.0},
     ]
+    return [group for group in groups if group["params"]]
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's fused AdamW, which hands the same lists to the same kernel without collecting them
-    anew; one step count for all.
+    """torch's fused AdamW with less work in Python: one step count serves all parameters.
+
+    The same lists go to the same kernel. Where some parameters have no gradient, torch's own step
+    is taken.
     """
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        params = [p for group in self.param_groups for p in group["params"]]
-        counts = [self.state[p].get("step") for p in params]
-        ready = all(p.grad is not None for p in params) and all(c is not None for c in counts)
-        if not ready or (len({id(c) for c in counts}) > 1 and len({float(c) for c in counts}) > 1):
-            for p in params:  # some have no gradient: each counts for itself
-                if "step" in self.state[p]:
-                    self.state[p]["step"] = self.state[p]["step"].clone()
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        if not self._are_together(parameters):
+            self._count_apart(parameters)
             super().step()
             return
-        for p in params:
-            self.state[p]["step"] = counts[0]
-        scale, inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        counts[0].add_(1 if inf is None else 1 - inf)
+
+        scale = getattr(self, "grad_scale", None)
+        found_inf = getattr(self, "found_inf", None)
+        count = self.state[parameters[0]]["step"]
+        count.add_(1 if found_inf is None else 1 - found_inf)
+        for parameter in parameters:
+            self.state[parameter]["step"] = count
+
         for group in self.param_groups:
             states = [self.state[p] for p in group["params"]]
-            averages, squares, steps = (
-                [state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step")
+            fused.adamw(
+                group["params"],
+                [p.grad for p in group["params"]],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [count] * len(states),
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=group["amsgrad"],
+                maximize=group["maximize"],
+                grad_scale=scale,
+                found_inf=found_inf,
             )
-            settings = {
-                key: group[key] for key in ("lr", "weight_decay", "eps", "amsgrad", "maximize")
-            }
-            settings |= {
-                "beta1": group["betas"][0],
-                "beta2": group["betas"][1],
-                "grad_scale": scale,
-                "found_inf": inf,
-            }
-            gradients = [p.grad for p in group["params"]]
-            fused.adamw(group["params"], gradients, averages, squares, steps, **settings)
+
+    def _are_together(self, parameters: list[nn.Parameter]) -> bool:
+        """Whether all have a gradient, and have taken the same number of steps."""
+        counts = [self.state[p].get("step") for p in parameters]
+        if any(count is None for count in counts) or any(p.grad is None for p in parameters):
+            return False
+        if len({id(count) for count in counts}) == 1:
+            return True
+        return len({float(count) for count in counts}) == 1
+
+    def _count_apart(self, parameters: list[nn.Parameter]) -> None:
+        """Give each parameter a step count of its own, as torch has it."""
+        for parameter in parameters:
+            state = self.state[parameter]
+            if "step" in state:
+                state["step"] = state["step"].clone()
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum made orthogonal (Jordan et al. 2024) for the matrices inside encoder and decoder;
-    AdamW for all else.
+    """Momentum made orthogonal (Jordan et al. 2024), for the matrices in encoder and decoder.
 
-    Updates are scaled to AdamW's usual size, so that one learning rate serves both (Liu et al.
-    2025). `grad_scale` and `found_inf` mean what they mean to torch's fused optimisers.
-    (torch.optim.Muon computes in bfloat16 whatever the machine.)
+    AdamW does the rest. Updates are scaled to AdamW's usual size, so that one learning rate serves
+    both (Liu et al. 2025). `grad_scale` and `found_inf` mean what they mean to torch's fused
+    optimisers. (torch.optim.Muon computes in bfloat16 whatever the machine.)
     """
 
     def __init__(
-        self, model: nn.Module, c: TrainConfig, rate: float | Tensor, *, captured: bool
+        self, model: nn.Module, config: TrainConfig, rate: float | Tensor, *, captured: bool
     ) -> None:
-        named = dict(model.named_parameters())
+        inner = {name: p for name, p in model.named_parameters() if _is_inner(name, p)}
+        others = [p for name, p in model.named_parameters() if name not in inner]
         device = next(model.parameters()).device
         self.fused = device.type in FUSED
         self.grad_scale = torch.ones((), device=device)
         self.found_inf = torch.zeros((), device=device)
-        inner = {
-            n: p
-            for n, p in named.items()
-            if p.dim() == 2 and "embedding" not in n and not n.endswith("out.weight")
-        }
-        rest = _groups([p for n, p in named.items() if n not in inner], c.weight_decay)
         self.adam = torch.optim.AdamW(
-            rest, lr=rate, betas=c.betas, eps=1e-9, fused=self.fused, capturable=captured
+            _groups(others, config.weight_decay),
+            lr=rate,
+            betas=config.betas,
+            eps=EPS,
+            fused=self.fused,
+            capturable=captured,
         )
-        super().__init__(
-            [{"params": list(inner.values()), "lr": rate, "weight_decay": c.weight_decay}], {}
-        )
+
+        group = {"params": list(inner.values()), "lr": rate, "weight_decay": config.weight_decay}
+        super().__init__([group], {})
         self.matrices = self.param_groups[0]
         self.param_groups += self.adam.param_groups
-        for p in inner.values():
-            self.state[p]["momentum"] = torch.zeros_like(p)
-        self.alike: dict[
-            tuple[int, ...], list[nn.Parameter]
-        ] = {}  # matrices of one shape are treated together
-        for n, p in inner.items():
-            parts = {"qkv": 3, "keyvalue": 2}.get(
-                n.split(".")[-2], 1
-            )  # each of its matrices by itself
-            self.alike.setdefault((parts, *p.shape), []).append(p)
+        for parameter in inner.values():
+            self.state[parameter]["momentum"] = torch.zeros_like(parameter)
         self.state = ChainMap(dict(self.state), self.adam.state)  # type: ignore[assignment]
+
+        # Matrices of one shape are treated together. A parameter may hold several matrices one
+        # below the other, each of which is made orthogonal by itself.
+        self.alike: dict[tuple[int, ...], list[nn.Parameter]] = {}  # (matrices, rows, columns)
+        for name, parameter in inner.items():
+            count = {"qkv": 3, "keyvalue": 2}.get(name.split(".")[-2], 1)
+            self.alike.setdefault((count, *parameter.shape), []).append(parameter)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -148,51 +175,62 @@ class Muon(torch.optim.Optimizer):
             self.adam.grad_scale = self.grad_scale  # type: ignore[attr-defined]
             self.adam.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.adam.step()
-        rate, decay, bad = self.matrices["lr"], self.matrices["weight_decay"], self.found_inf > 0
-        for (parts, *_), params in self.alike.items():
-            used = [p for p in params if p.grad is not None]
-            gradient = torch.stack([p.grad for p in used if p.grad is not None]) / self.grad_scale
-            old = torch.stack([self.state[p]["momentum"] for p in used])
-            new = torch.where(bad, old, 0.95 * old + gradient)
-            ahead = torch.where(bad, 0.0, gradient + 0.95 * new)
-            moved = (
-                orthogonal(ahead.unflatten(1, (parts, -1)).flatten(0, 1))
-                .unflatten(0, (-1, parts))
-                .flatten(1, 2)
-            )
-            scale = 0.2 * max(ahead.shape[1] // parts, ahead.shape[2]) ** 0.5
-            now = torch.stack(used)  # type: ignore[arg-type]
-            now = torch.where(bad, now, now * (1 - rate * decay) - rate * scale * moved)
-            copy([self.state[p]["momentum"] for p in used], list(new))
-            copy([p.detach() for p in used], list(now))
+        for (count, *_), parameters in self.alike.items():
+            used = [p for p in parameters if p.grad is not None]
+            self._move(used, count)
+
+    def _move(self, parameters: list[nn.Parameter], count: int) -> None:
+        """One step for N parameters of the same shape, each of `count` matrices."""
+        rate = self.matrices["lr"]
+        decay = self.matrices["weight_decay"]
+        bad = self.found_inf > 0
+
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        gradient = torch.stack(gradients) / self.grad_scale  # (N, R, C)
+        old = torch.stack([self.state[p]["momentum"] for p in parameters])  # (N, R, C)
+        momentum = torch.where(bad, old, 0.95 * old + gradient)  # (N, R, C)
+        ahead = torch.where(bad, 0.0, gradient + 0.95 * momentum)  # (N, R, C)
+
+        matrices = ahead.unflatten(1, (count, -1)).flatten(0, 1)  # (N · count, R / count, C)
+        direction = orthogonal(matrices).unflatten(0, (-1, count)).flatten(1, 2)  # (N, R, C)
+        scale = 0.2 * max(ahead.shape[1] // count, ahead.shape[2]) ** 0.5
+
+        weights = torch.stack([p.detach() for p in parameters])  # (N, R, C)
+        moved = weights * (1 - rate * decay) - rate * scale * direction  # (N, R, C)
+        weights = torch.where(bad, weights, moved)
+        copy([self.state[p]["momentum"] for p in parameters], list(momentum))
+        copy([p.detach() for p in parameters], list(weights))
+
+
+def _is_inner(name: str, parameter: nn.Parameter) -> bool:
+    """Whether this is a matrix between layers: no embedding, and not the output layer."""
+    is_output = name.endswith("out.weight")
+    return parameter.dim() == 2 and "embedding" not in name and not is_output
 
 
 def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
-    """The nearest matrix (…, R, C) whose singular values are about one, by Newton and Schulz's
-    iteration.
+    """The nearest matrix (…, R, C) whose singular values are about one.
+
+    By Newton and Schulz's iteration, whose coefficients are those of Jordan et al. 2024.
     """
-    kind = torch.bfloat16 if x.is_cuda else x.dtype
-    tall = x.shape[-2] > x.shape[-1]
-    y = x.transpose(-2, -1) if tall else x
-    y = (y / (y.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(kind)
+    dtype = torch.bfloat16 if x.is_cuda else x.dtype
+    is_tall = x.shape[-2] > x.shape[-1]
+    y = x.transpose(-2, -1) if is_tall else x  # (…, m, n), m <= n
+    y = (y / (y.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype)
     for _ in range(steps):
-        square = y @ y.transpose(-2, -1)
-        y = 3.4445 * y + (2.0315 * square @ square - 4.7750 * square) @ y
-    return (y.transpose(-2, -1) if tall else y).to(x.dtype)
+        square = y @ y.transpose(-2, -1)  # (…, m, m)
+        y = 3.4445 * y + (2.0315 * square @ square - 4.7750 * square) @ y  # (…, m, n)
+    return (y.transpose(-2, -1) if is_tall else y).to(x.dtype)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """{parameter name}/{state name} -> tensor."""
-    states = {
-        name: optimizer.state.get(parameter, {}) for name, parameter in model.named_parameters()
-    }
-    found = {
-        f"{name}/{key}": value
-        for name, state in states.items()
-        for key, value in state.items()
-        if value is not None
-    }
-    return {name: whole(value.detach()).cpu().contiguous().clone() for name, value in found.items()}
+    """{parameter name}/{state name} -> tensor, whole and on the CPU."""
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if value is not None:
+                tensors[f"{name}/{key}"] = whole(value.detach()).cpu().contiguous().clone()
+    return tensors
 
 
 def restore_optimizer(
@@ -200,17 +238,16 @@ def restore_optimizer(
 ) -> None:
     """The reverse of optimizer_tensors."""
     parameters = dict(model.named_parameters())
-    for name, value in tensors.items():
+    for name, tensor in tensors.items():
         owner, _, key = name.rpartition("/")
         if owner not in parameters:
             raise Corrupt(f"optimizer state for {owner}, which the model does not have")
+
         parameter = parameters[owner]
-        value = (
-            spread(value, parameter)
-            if value.shape == parameter.shape
-            else value.to(parameter.device)
-        )
-        if key in optimizer.state[parameter]:  # in its place: a captured graph knows no other
-            optimizer.state[parameter][key].copy_(value)
+        is_like_parameter = tensor.shape == parameter.shape
+        value = spread(tensor, parameter) if is_like_parameter else tensor.to(parameter.device)
+        state = optimizer.state[parameter]
+        if key in state:  # in its place: a captured graph knows no other
+            state[key].copy_(value)
         else:
-            optimizer.state[parameter][key] = value
+            state[key] = value

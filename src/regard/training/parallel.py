@@ -1,12 +1,10 @@
-"""One process or many: who we are, what the others say, and a model whose gradient is
-everyone's.
-"""
+"""One process or many: who we are, what the others say, and a gradient that is everyone's."""
 
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -14,24 +12,22 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from regard.data.batches import Batch, Batches, Feed, collate
 from regard.errors import UserError
-from regard.models import Seq2Seq, Sums
-from regard.text.vocabulary import BOS, EOS, PAD
+from regard.models import Learner, Sums
+from regard.training.batch import TrainingBatch
 
-Loss = Callable[[Batch], Sums]
-LOST = (
-    "closed by peer",
-    "reset by peer",
-    "Broken pipe",
-    "remote process exited",
-)  # gloo and NCCL, when one of us is gone
+Loss = Callable[[TrainingBatch], Sums]
+ModelLoss = Callable[[Learner, TrainingBatch], Sums]
+
+# What gloo and NCCL say when one of us is gone.
+LOST = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train one model together; `torchrun` says how many. Alone, every method
-    does nothing.
+    """The processes that train one model together; `torchrun` says how many.
+
+    Alone, every method does nothing.
     """
 
     rank: int = 0
@@ -50,10 +46,8 @@ class World:
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            timeout=timedelta(minutes=minutes),
-        )
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(minutes=minutes))
         try:
             yield cls(dist.get_rank(), dist.get_world_size(), device)
         except BaseException as error:
@@ -74,14 +68,17 @@ class World:
         return x
 
     def any(self, flag: bool) -> bool:
-        """Does one of us say yes? A word on the CPU, so that no GPU is waited for."""
-        return bool(self.sum(torch.tensor(float(flag))) > 0) if self.size > 1 else flag
+        """Whether one of us says yes. Asked on the CPU, so that no GPU is waited for."""
+        if self.size == 1:
+            return flag
+        return bool(self.sum(torch.tensor(float(flag))) > 0)
 
     def wait(self) -> None:
+        """Until all have come here."""
         self.any(False)
 
     def tell(self, text: str) -> str:
-        """What rank 0 says, however long it is."""
+        """The text of rank 0, whatever the others give; it may be of any length."""
         if self.size == 1:
             return text
         content = torch.tensor(list(text.encode()), dtype=torch.uint8)
@@ -93,26 +90,7 @@ class World:
             dist.broadcast(content, 0)
         return bytes(content.tolist()).decode()
 
-    def share(self, batches: Batches) -> Feed:
-        """batch(step), of which each process takes every size-th sentence; counts of tokens are
-        those of the whole batch.
-        """
-
-        def mine(step: int) -> Batch:
-            indices, corpus = batches.indices(step), batches.corpus
-            own = indices[self.rank :: self.size]
-            # Fewer sentences than processes: this one looks at a token that counts for nothing, and
-            # takes part in the sum.
-            batch = batches.load(own, step) if len(own) else collate([([EOS], [BOS, PAD])])
-            tokens, source_tokens = (
-                int(corpus.target_lengths[indices].sum()),
-                int(corpus.source_lengths[indices].sum()),
-            )
-            return replace(batch, tokens=tokens, source_tokens=source_tokens)
-
-        return batches if self.size == 1 else mine
-
-    def wrap(self, model: Seq2Seq, strategy: str, loss: Callable[[Seq2Seq, Batch], Sums]) -> Loss:
+    def wrap(self, model: Learner, strategy: str, loss: ModelLoss) -> Loss:
         """A loss whose gradient, after backward, is the mean over all processes."""
         if self.size == 1:
             return lambda batch: loss(model, batch)
@@ -126,23 +104,34 @@ class World:
 
 
 class _Whole(nn.Module):
-    def __init__(self, model: Seq2Seq, loss: Callable[[Seq2Seq, Batch], Sums]) -> None:
-        super().__init__()
-        self.model, self.loss = model, loss
+    """Model and loss as one module, which is what DDP and FSDP wrap."""
 
-    def forward(self, batch: Batch) -> Sums:
+    def __init__(self, model: Learner, loss: ModelLoss) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, batch: TrainingBatch) -> Sums:
         sums = self.loss(self.model, batch)
-        return sums._replace(
-            loss=sums.loss.clone()
-        )  # FSDP watches this tensor, and must not be given a view
+        # FSDP watches this tensor, and must not be given a view.
+        return sums._replace(loss=sums.loss.clone())
+
+
+def postpone_sync(loss: Loss, is_later: bool) -> None:
+    """Whether processes leave it to a later batch of this step to add up their gradients."""
+    if isinstance(loss, nn.parallel.DistributedDataParallel):
+        loss.require_backward_grad_sync = not is_later
 
 
 @contextmanager
 def gathered(loss: Loss) -> Iterator[None]:
-    """While somebody looks, weights that are spread over processes are whole on each; then spread
-    again.
-    """
-    unshard, reshard = (getattr(loss, name, lambda: None) for name in ("unshard", "reshard"))
+    """Inside, weights that are spread over processes are whole on each; then spread again."""
+    unshard = getattr(loss, "unshard", None)
+    reshard = getattr(loss, "reshard", None)
+    if unshard is None or reshard is None:
+        yield
+        return
+
     unshard()
     try:
         yield

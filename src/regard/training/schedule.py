@@ -6,19 +6,19 @@ from collections.abc import Callable
 from regard.config import TrainConfig
 
 
-def make_rate(c: TrainConfig, steps: int) -> Callable[[int], float]:
+def make_rate(config: TrainConfig, steps: int) -> Callable[[int], float]:
     """rate(step), step counted from 0; `steps` is the length of training."""
 
     def rate(step: int) -> float:
-        if step < c.warmup:
-            return c.rate * (step + 1) / c.warmup
-        done = min(1.0, (step - c.warmup) / max(1, steps - c.warmup))
+        if step < config.warmup:
+            return config.rate * (step + 1) / config.warmup
+        done = min(1.0, (step - config.warmup) / max(1, steps - config.warmup))
         shares = {
-            "inverse_sqrt": math.sqrt(max(1, c.warmup) / (step + 1)),
+            "inverse_sqrt": math.sqrt(max(1, config.warmup) / (step + 1)),
             "cosine": (1 + math.cos(math.pi * done)) / 2,
             "linear": 1 - done,
             "constant": 1.0,
         }
-        return c.rate * shares[c.schedule]
+        return config.rate * shares[config.schedule]
 
     return rate

@@ -19,37 +19,35 @@ from regard.training.trainer import Trainer
 
 def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     """A trainer at its first step, with the run's own data, model and settings."""
-    c = run.config
+    config = run.config
     with storage.disk_faults_told(run.path):
         corpus = Corpus.open(run.path / "data" / "train")
-    if corpus.digest != c.data.digest:
+    if corpus.digest != config.data.digest:
         raise UserError(
             f"{corpus.path}: not the data this run was made with (its digest differs from "
             f"config.toml)"
         )
 
-    size = (
-        {"sentences": c.data.batch_sentences}
-        if c.data.batch_sentences
-        else {"tokens": c.data.batch_tokens}
-    )
-    batches = Batches(corpus, **size, seed=c.train.seed, vary=_varied(run, world))
-    steps = c.train.steps
-    if c.train.epochs:
-        steps = max(1, math.ceil(c.train.epochs * batches.per_epoch / c.train.accumulate))
+    size = {"tokens": config.data.batch_tokens}
+    if config.data.batch_sentences:
+        size = {"sentences": config.data.batch_sentences}
+    batches = Batches(corpus, **size, seed=config.train.seed, vary=_varied(run, world))
+    steps = config.train.steps
+    if config.train.epochs:
+        updates = batches.per_epoch / config.train.accumulate
+        steps = max(1, math.ceil(config.train.epochs * updates))
 
     model = initial_model(run, parts)
-    if c.train.path == "compiled":
+    if config.train.path == "compiled":
         compile_blocks(model)
-    feed = read_ahead(world.share(batches), c.train.path, world.device)
+    feed = read_ahead(batches.shard(world.rank, world.size), config.train.path, world.device)
     return Trainer(
-        model.to(world.device), feed, c.train, steps=steps, device=world.device, world=world
+        model.to(world.device), feed, config.train, steps=steps, device=world.device, world=world
     )
 
 
 def initial_model(run: Run, parts: Parts) -> Seq2Seq:
-    """The model at step 0: drawn from the run's seed, or with the weights that fine-tuning starts
-    from.
+    """The model at step 0: random, or with the weights that fine-tuning starts from.
 
     Where there are checkpoints, training goes on from one of them, and those weights are not read.
     """
@@ -63,16 +61,18 @@ def initial_model(run: Run, parts: Parts) -> Seq2Seq:
 
 def _varied(run: Run, world: World) -> Vary | None:
     """BPE-dropout, if asked for."""
-    p = run.config.text.dropout
-    if p and world.size > 1:
+    dropout = run.config.text.dropout
+    if not dropout:
+        return None
+    if world.size > 1:
         raise UserError(
             "text.dropout is for one process: several would not agree on how many tokens a batch "
             "has"
         )
 
     def vary(source: Indices, target: Indices, seed: int) -> tuple[Indices, Indices]:
-        return np.array(run.source.vary(source.tolist(), p, seed)), np.array(
-            run.target.vary(target.tolist(), p, seed + 1)
-        )
+        new_source = run.source.vary(source.tolist(), dropout, seed)
+        new_target = run.target.vary(target.tolist(), dropout, seed + 1)
+        return np.array(new_source), np.array(new_target)
 
-    return vary if p else None
+    return vary

@@ -1,57 +1,64 @@
-"""How a step is computed: plain, or one of its fast twins on a GPU (packed, compiled, captured).
-All give the same numbers.
-"""
+"""How a step is computed on a GPU: plain, packed, compiled or captured, with the same numbers."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from regard.config import Config, TransformerConfig
-from regard.data.batches import Batch, Feed
+from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.models import Seq2Seq
-from regard.models.seq2seq import TENSORS, places
+from regard.models import Learner, Seq2Seq
+from regard.models.seq2seq import TENSORS, find_layouts
 from regard.models.transformer import TransformerDecoder, TransformerEncoder
 from regard.nn import Layout
+from regard.training.batch import Feed, TrainingBatch
 
 if TYPE_CHECKING:
     from regard.training.paths import Path
 
-SMALL = 40_000_000  # weights up to which launching kernels is what takes the time: graphs cure that
-LONG = 5e16  # floating-point operations beyond which two minutes of compiling come back
+# Weights up to which launching kernels is what takes the time: graphs cure that.
+SMALL = 40_000_000
+
+# Floating-point operations beyond which two minutes of compiling come back.
+LONG = 5e16
 
 
-def choose_path(c: Config, device: torch.device, parameters: int, tokens: float = 0.0) -> "Path":
-    """What `train.path=auto` means: plain on a CPU; on a GPU captured graphs for small models; for
-    large ones packed rows, compiled if training on so many tokens takes long enough to pay for it.
+def choose_path(
+    config: Config, device: torch.device, parameters: int, tokens: float = 0.0
+) -> "Path":
+    """What `train.path=auto` means, for so many parameters and tokens of training.
+
+    Plain on a CPU. On a GPU captured graphs for small models; for large ones packed rows, compiled
+    if the training is long enough to pay for it.
     """
-    if (
-        c.train.path != "auto"
-        or device.type != "cuda"
-        or not isinstance(c.model, TransformerConfig)
-    ):
-        return "plain" if c.train.path == "auto" else c.train.path
-    if c.train.accumulate == 1 and parameters < SMALL:
-        return "captured"
-    fits = c.model.position in ("none", "sinusoidal", "learned") and c.model.score in (
-        "dot",
-        "scaled_dot",
-    )
-    if not fits or c.train.precision != "bf16":
+    train = config.train
+    if train.path != "auto":
+        return train.path
+    if device.type != "cuda" or not isinstance(config.model, TransformerConfig):
         return "plain"
-    return "compiled" if 6 * parameters * tokens > LONG and c.train.accumulate == 1 else "packed"
+    if train.accumulate == 1 and parameters < SMALL:
+        return "captured"
+
+    has_position = config.model.position in ("none", "sinusoidal", "learned")
+    has_score = config.model.score in ("dot", "scaled_dot")
+    if not has_position or not has_score or train.precision != "bf16":
+        return "plain"
+    is_long = 6 * parameters * tokens > LONG
+    return "compiled" if is_long and train.accumulate == 1 else "packed"
 
 
-def compile_blocks(model: Seq2Seq) -> None:
-    """One compiled block serves all layers and all lengths; and what stands before the first and
-    after the last.
+def compile_blocks(model: Learner) -> None:
+    """Compile a Transformer: one block serves all layers and lengths.
+
+    Also what stands before the first block and after the last.
     """
-    for side in (model.encoder, model.decoder):
+    sides = (model.encoder, model.decoder) if isinstance(model, Seq2Seq) else (model,)
+    for side in sides:
         if not isinstance(side, TransformerEncoder | TransformerDecoder):
             raise UserError("train.path=compiled needs a Transformer: use train.path=plain")
         side.enter = torch.compile(side.enter, dynamic=True)
@@ -60,28 +67,29 @@ def compile_blocks(model: Seq2Seq) -> None:
     model.compiled = True
 
 
-def prepare(batch: Batch, path: str, device: torch.device) -> Batch:
-    """A batch on its device, with all that the path needs worked out beforehand, so that the step
-    need not ask.
-    """
-    if device.type != "cuda":
+def prepare(batch: TrainingBatch, path: str, device: torch.device) -> TrainingBatch:
+    """The batch on its device, with all that the path needs, so that the step need not ask."""
+    if device.type != "cuda" or not isinstance(batch, Batch):
         return batch.to(device)
     if path in ("captured", "compiled"):
         batch = rounded(batch, packed=path == "compiled")
-    batch = replace(batch, places=batch.places or places(batch, packed=path == "packed"))
-    tensors = {name: getattr(batch, name).pin_memory() for name in TENSORS}
-    return replace(batch, **tensors).to(device)
+    if batch.layouts is None:
+        batch = replace(batch, layouts=find_layouts(batch, packed=path == "packed"))
+    pinned = {name: getattr(batch, name).pin_memory() for name in TENSORS}
+    return replace(batch, **pinned).to(device)
 
 
 class Ahead:
     """batch(step), made ready on its device while the steps before it run."""
 
     def __init__(self, batches: Feed, path: str, device: torch.device) -> None:
-        self.batches, self.path, self.device = batches, path, device
+        self.batches = batches
+        self.path = path
+        self.device = device
         self.thread = ThreadPoolExecutor(1, initializer=self._begin)
-        self.coming: dict[int, Future[Batch]] = {}
+        self.coming: dict[int, Future[TrainingBatch]] = {}
 
-    def __call__(self, step: int) -> Batch:
+    def __call__(self, step: int) -> TrainingBatch:
         for number in (step, step + 1, step + 2):
             if number not in self.coming:
                 self.coming[number] = self.thread.submit(self._make, number)
@@ -92,95 +100,120 @@ class Ahead:
         if self.device.type == "cuda" and self.device.index is not None:
             torch.cuda.set_device(self.device)
 
-    def _make(self, step: int) -> Batch:
+    def _make(self, step: int) -> TrainingBatch:
         return prepare(self.batches(step), self.path, self.device)
 
 
 def rounded(batch: Batch, *, packed: bool) -> Batch:
-    """Padded to one of few shapes; rows that were added hold a single token that counts for
-    nothing.
+    """The batch padded to one of few shapes.
+
+    Rows that are added hold a single token that counts for nothing.
     """
-    size, length = _up(batch.size, 4), _up(max(batch.source.shape[1], batch.target.shape[1] - 1), 4)
-    more, whole = size - batch.size, Layout(size, length, None, full=False)
+    longest = max(batch.source.shape[1], batch.target.shape[1] - 1)
+    size = _round_up(batch.size, 4)
+    length = _round_up(longest, 4)
+    more = size - batch.size
+
     source = F.pad(batch.source, (0, length - batch.source.shape[1], 0, more))
     target = F.pad(batch.target, (0, length + 1 - batch.target.shape[1], 0, more))
-    one, two = (
-        F.pad(lengths, (0, more), value=1)
-        for lengths in (batch.source_lengths, batch.target_lengths)
-    )
-    where = (
-        (_filled(Layout.of(one, length)), _filled(Layout.of(two, length)))
-        if packed
-        else (whole, whole)
-    )
+    source_lengths = F.pad(batch.source_lengths, (0, more), value=1)  # (size,)
+    target_lengths = F.pad(batch.target_lengths, (0, more), value=1)  # (size,)
+    full = Layout(size, length, None, full=False)
+    layouts = (full, full)
+    if packed:
+        layouts = (
+            _filled(Layout.of(source_lengths, length)),
+            _filled(Layout.of(target_lengths, length)),
+        )
     return replace(
-        batch, source=source, source_lengths=one, target=target, target_lengths=two, places=where
+        batch,
+        source=source,  # (size, length)
+        source_lengths=source_lengths,
+        target=target,  # (size, length + 1)
+        target_lengths=target_lengths,
+        layouts=layouts,
     )
 
 
 def _filled(layout: Layout) -> Layout:
-    """With one of few numbers of rows; those added all stand for one place of padding."""
+    """The layout with one of few numbers of rows; those added all stand for one padding token."""
     if layout.rows is None or layout.back is None:
         return layout
-    count, there = len(layout.rows), layout.batch * layout.length
-    empty = torch.ones(there, dtype=torch.bool)
-    empty[layout.rows] = False
-    rows = torch.full((min(_up(count, 64), there),), int(empty.nonzero()[0]))
+    count = len(layout.rows)
+    tokens = layout.batch * layout.length
+    is_padding = torch.ones(tokens, dtype=torch.bool)
+    is_padding[layout.rows] = False
+    rows = torch.full((min(_round_up(count, 64), tokens),), int(is_padding.nonzero()[0]))
     rows[:count] = layout.rows
     return replace(layout, rows=rows)
 
 
-def _up(n: int, parts: int) -> int:
-    """The next of a row that has so many steps to each doubling: for four 4, 5, 6, 7, 8, 10, 12,
-    14, 16, 20 …
+def _round_up(n: int, parts: int) -> int:
+    """The next number of a sequence with so many steps to each doubling.
+
+    With four: 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 …
     """
     step = max(1, (1 << max(0, (n - 1).bit_length() - 1)) // parts)
     return -(-n // step) * step
 
 
+class _Graph(NamedTuple):
+    """A recorded step, and the tensors that it reads."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    tokens: Tensor  # ()
+
+
 class Captured:
-    """step(parts, tokens) as one CUDA graph for each shape of batch: the GPU runs it without a word
-    from Python.
+    """step([batch], tokens) as one CUDA graph for each shape of batch.
+
+    The GPU replays it without a word from Python.
     """
 
-    def __init__(self, step: Callable[[Sequence[Batch], Tensor], None]) -> None:
+    def __init__(self, step: Callable[[Sequence[TrainingBatch], Tensor], None]) -> None:
         self.step = step
-        self.graphs: dict[
-            tuple[tuple[int, ...], ...], tuple[torch.cuda.CUDAGraph, Batch, Tensor]
-        ] = {}
+        self.graphs: dict[tuple[tuple[int, ...], ...], _Graph] = {}
         self.pool: Any = None
         self.warm = 0
 
     def __call__(self, batch: Batch) -> None:
-        tokens = torch.tensor(float(batch.tokens)).pin_memory()
+        tokens = torch.tensor(float(batch.tokens)).pin_memory()  # ()
         if self.warm < 3:  # optimiser and libraries first make what they will keep
             self.warm += 1
-            self.step([batch], tokens.to(batch.source.device))
+            self.step([batch], tokens.to(batch.device))
             return
-        key = tuple(tuple(x.shape) for x in _tensors(batch))
-        if key not in self.graphs:
-            self.graphs[key] = self._capture(batch)
-        graph, held, count = self.graphs[key]
-        for there, x in zip(_tensors(held), _tensors(batch), strict=True):
-            there.copy_(x, non_blocking=True)
-        count.copy_(tokens, non_blocking=True)
-        graph.replay()
 
-    def _capture(self, batch: Batch) -> tuple[torch.cuda.CUDAGraph, Batch, Tensor]:
-        where = batch.places and (batch.places[0].clone(), batch.places[1].clone())
-        held = replace(
-            batch, **{name: getattr(batch, name).clone() for name in TENSORS}, places=where
-        )
-        count, graph = torch.ones((), device=batch.source.device), torch.cuda.CUDAGraph()
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        shapes = tuple(tuple(x.shape) for x in _tensors(batch))
+        if shapes not in self.graphs:
+            self.graphs[shapes] = self._capture(batch)
+        recorded = self.graphs[shapes]
+        for held, new in zip(_tensors(recorded.batch), _tensors(batch), strict=True):
+            held.copy_(new, non_blocking=True)
+        recorded.tokens.copy_(tokens, non_blocking=True)
+        recorded.graph.replay()
+
+    def _capture(self, batch: Batch) -> _Graph:
+        layouts = batch.layouts
+        if layouts is not None:
+            layouts = (layouts[0].clone(), layouts[1].clone())
+        tensors = {name: getattr(batch, name).clone() for name in TENSORS}
+        held = replace(batch, **tensors, layouts=layouts)
+        tokens = torch.ones((), device=batch.device)
+
+        graph = torch.cuda.CUDAGraph()
+        if self.pool is None:
+            self.pool = torch.cuda.graph_pool_handle()
         torch.cuda.synchronize()
-        with torch.cuda.graph(
-            graph, pool=self.pool, capture_error_mode="thread_local"
-        ):  # the feeding thread goes on
-            self.step([held], count)
-        return graph, held, count
+        # thread_local: the thread that feeds goes on meanwhile.
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            self.step([held], tokens)
+        return _Graph(graph, held, tokens)
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
-    sides = [x for side in batch.places or () for x in (side.rows, side.back) if x is not None]
-    return [*(getattr(batch, name) for name in TENSORS), *sides]
+    """All tensors that a step reads from a batch, in a fixed order."""
+    tensors = [getattr(batch, name) for name in TENSORS]
+    for layout in batch.layouts or ():
+        tensors += [x for x in (layout.rows, layout.back) if x is not None]
+    return tensors

@@ -1,0 +1,34 @@
+"""What can be trained: a module that tells the summed loss of a batch of its own kind."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+
+class Sums(NamedTuple):
+    """Sums over the predicted tokens of a batch; whoever has the whole step divides, once."""
+
+    loss: Tensor
+    """What is minimised (with label smoothing)."""
+    nll: Tensor
+    """Negative log-likelihood of the references."""
+    correct: Tensor
+    tokens: int
+
+
+class Learner(nn.Module):
+    """A model as the trainer knows it: by its loss. What a batch holds is the model's own affair.
+
+    The trainer asks a batch only what `regard.training.batch.TrainingBatch` names.
+    """
+
+    compiled = False
+    """Whether the blocks and the loss are compiled."""
+
+    def loss(self, batch: Any, smoothing: float = 0.0) -> Sums:
+        """The loss of a batch, summed over the tokens that it predicts."""
+        raise NotImplementedError
+
+    def rdrop(self, batch: Any, smoothing: float, weight: float) -> Sums:
+        """The loss of a batch with R-Drop (`train.rdrop`)."""
+        raise NotImplementedError
