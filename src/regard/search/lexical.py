@@ -55,10 +55,12 @@ class Words:
 
     @cached_property
     def _patterns(self) -> dict[str, re.Pattern[str]]:
+        """The pattern of every phrase, by its text."""
         texts = [*(phrase.text for phrase in self.must), *self.forbid]
         return {text: self._pattern(text) for text in texts}
 
     def _pattern(self, text: str) -> re.Pattern[str]:
+        """Where the text stands as words of its own, not inside longer ones."""
         before = ""
         after = ""
         if self.bounded and re.match(LETTER, text):
