@@ -23,6 +23,8 @@ LINES = {"cpu": 512, "gpu": 8192}
 """Lines that are answered together: on a CPU few, so that answers appear soon."""
 BYTES_A_TOKEN = 4
 """About so many bytes of a file make a token, to tell how much there is to translate."""
+MOST_WARNED = 5
+"""Texts whose warnings are printed; of the others only how many there are."""
 
 
 def translate(
@@ -88,64 +90,41 @@ def translate(
     ] = False,
     device: Device = "auto",
 ) -> None:
-    """Answer texts.  Example: `regard translate runs/demo "he's calm ."`, or a file: `regard
-    translate runs/demo < in > out`
+    """Answer texts.
+    Example: `regard translate runs/demo "he's calm ."`, or a file:
+    `regard translate runs/demo < in > out`
     """
     refuse_options(text or [], translate)
     if attention is not None and attention.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--attention {attention}: a page's name must end in .html")
     sampling = _sampling(sample, temperature, top_k, top_p, seed, risk)
     chosen = _search_settings(settings)
+
+    # What neither --wait nor --at knows.
+    others = [input, output, sample, risk, must, forbid, as_json, attention, coverage]
+
     if wait is not None:
-        asked = (
-            input,
-            output,
-            beam,
-            sample,
-            risk,
-            prefix,
-            must,
-            forbid,
-            ensemble,
-            as_json,
-            attention,
-            coverage,
-            nbest > 1,
-        )
-        if any(asked) or at is not None:
+        if any([*others, beam, prefix, ensemble, nbest > 1, at is not None]):
             raise UserError(
                 "--wait goes from standard input to standard output, greedily; of the other "
                 "options it knows --set"
             )
         _follow(regard.load(run, device=device, **chosen).online(wait), text)
         return
+
     translator = regard.load(run, *ensemble or [], beam=beam, device=device, **chosen)
     if input is not None and input.is_file():
         translator.expect(input.stat().st_size / BYTES_A_TOKEN)
+
     if at is not None:
-        if (
-            not text
-            or input
-            or must
-            or forbid
-            or sample
-            or risk
-            or as_json
-            or output
-            or attention
-            or coverage
-        ):
+        if not text or any(others):
             raise UserError(
                 "--at shows a table for texts given as arguments; of the other options it knows "
                 "--prefix and --nbest"
             )
-        for result in translator.translate(text or [], prefix=prefix):
-            rows = (
-                (one.token, f"{one.probability:.2%}", one.text)
-                for one in translator.options(result, at, max(nbest, 5))
-            )
-            table([f"token {at}", "probability", "the answer then"], rows)
+        _show_options(translator, text, prefix, at, max(nbest, 5))
         return
+
     wishes = {
         "n_best": nbest,
         "prefix": prefix,
@@ -159,33 +138,75 @@ def translate(
 
     bursts = [list(map(os.fsencode, text))] if text else _bursts(input, enough)
     results = _answers(translator, bursts, wishes, coverage)
-    first, warned = list(islice(results, 1)), 0  # a mistake shows before anything is written
-    with reader_may_leave(), _opened(output) as sink:
-        for result, last in chain(first, results):
-            print(_line(result, as_json, nbest, coverage), file=sink)
-            for warning in [] if as_json or warned >= 5 else result.warnings:
-                print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
-            warned += bool(result.warnings)
-            if attention is not None:
-                result.write_page(attention)
-                attention = None
-            if last:
-                sink.flush()
-    if warned > 5 and not as_json:
-        print(f"warning: {warned - 5:,} more texts like these; --json tells each", file=sys.stderr)
+
+    def line(result: Any) -> str:
+        return _line(result, as_json, nbest, coverage)
+
+    _write(results, line, output, attention, warn=not as_json)
 
 
 def _follow(live: Any, text: list[str] | None) -> None:
     """Answer while the line is still being written."""
     from regard.inference.online import follow
 
+    if text:
+        blocks: Iterable[bytes] = ["\n".join(text).encode()]
+    else:
+        blocks = iter(lambda: os.read(0, 1 << 16), b"")
     with reader_may_leave():
-        follow(live, ["\n".join(text).encode()] if text else iter(lambda: os.read(0, 1 << 16), b""))
+        follow(live, blocks)
+
+
+def _show_options(translator: Any, texts: list[str], prefix: str, at: int, count: int) -> None:
+    """Print a table for each text: the likeliest tokens at a position, and where they lead."""
+    for result in translator.translate(texts, prefix=prefix):
+        rows = (
+            (option.token, f"{option.probability:.2%}", option.text)
+            for option in translator.options(result, at, count)
+        )
+        table([f"token {at}", "probability", "the answer then"], rows)
+
+
+def _write(
+    results: Iterator[tuple[Any, bool]],
+    line: Callable[[Any], str],
+    output: Path | None,
+    page: Path | None,
+    *,
+    warn: bool,
+) -> None:
+    """Write the line of every result as it comes; the warnings of the first few go to stderr.
+
+    page: where an attention page of the first text goes. warn: whether warnings are printed.
+    """
+    warned = 0
+    first = list(islice(results, 1))  # a mistake shows before anything is written
+    with reader_may_leave(), _opened(output) as sink:
+        for result, last in chain(first, results):
+            print(line(result), file=sink)
+
+            if warn and warned < MOST_WARNED:
+                for warning in result.warnings:
+                    print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
+            warned += bool(result.warnings)
+
+            if page is not None:
+                result.write_page(page)
+                page = None
+            if last:
+                sink.flush()
+
+    more = warned - MOST_WARNED
+    if warn and more > 0:
+        print(f"warning: {more:,} more texts like these; --json tells each", file=sys.stderr)
 
 
 def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
+    """The file to write to, or standard output."""
+    if output is None:
+        return nullcontext(sys.stdout)
     try:
-        return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
+        return output.open("w", encoding="utf-8")
     except OSError as error:
         raise UserError(f"{output}: cannot be written ({error.strerror})") from error
 
@@ -193,26 +214,29 @@ def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
 def _answers(
     translator: Any, bursts: Iterable[list[bytes]], wishes: dict[str, Any], coverage: bool
 ) -> Iterator[tuple[Any, bool]]:
-    """The result of each line, with what is wrong with the line itself, and whether it is the last
-    of its burst.
+    """The result of each line, and whether the line is the last of its burst.
+
+    What is wrong with the line itself is added to the warnings of its result.
     """
     from regard.records.result import HARDLY
 
     number = 0
     for burst in bursts:
         lines = [line.decode("utf-8", "replace").rstrip("\r") for line in burst]
-        for place, (raw, result) in enumerate(zip(burst, translator.translate(lines, **wishes)), 1):
+        results = translator.translate(lines, **wishes)
+        for place, (raw, result) in enumerate(zip(burst, results), 1):
             number += 1
-            if result.source.count("\ufffd") > raw.count("\ufffd".encode()):
+
+            replaced = result.source.count("\ufffd") > raw.count("\ufffd".encode())
+            if replaced:
                 result.warnings.insert(
                     0,
                     f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD",
                 )
             if coverage and result.overlooked:
-                result.warnings.append(
-                    f"hardly looked at (attention under {HARDLY}): "
-                    f"{' '.join(result.overlooked[:5])}"
-                )
+                overlooked = " ".join(result.overlooked[:5])
+                result.warnings.append(f"hardly looked at (attention under {HARDLY}): {overlooked}")
+
             yield result, place == len(burst)
 
 
@@ -220,12 +244,14 @@ def _sampling(sample: bool, *drawn: Any) -> Any:
     """How to draw; None: not at all, and then nobody may say how."""
     from regard.inference.translator import Sampling
 
-    made = Sampling(*drawn)
-    if not sample and not made.risk and made != Sampling():
+    sampling = Sampling(*drawn)
+    if sample or sampling.risk:
+        return sampling
+    if sampling != Sampling():
         raise UserError(
             "--temperature, --top-k, --top-p and --seed tell how to draw: add --sample, or --risk"
         )
-    return made if sample or made.risk else None
+    return None
 
 
 def _search_settings(words: list[str] | None) -> dict[str, Any]:
@@ -240,9 +266,8 @@ def _search_settings(words: list[str] | None) -> dict[str, Any]:
         full = word if dot else f"search.{word}"
         settings |= parse_overrides([full])["search"]
 
-    build(
-        {"search": settings}
-    )  # a misspelt name or a wrong value is told before anything is loaded
+    # A misspelt name or a wrong value is told before anything is loaded.
+    build({"search": settings})
     return settings
 
 
@@ -259,8 +284,9 @@ def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
 
 
 def _object(result: Any, coverage: bool) -> dict[str, Any]:
-    """The fields of --json; those that only some searches have are left out where there are
-    none.
+    """The fields of --json.
+
+    Those that only some searches have are left out where there are none.
     """
     names = ["source", "text", "score", "agreement", "coverage_penalty", "tokens", "logprobs"]
     fields = {name: getattr(result, name) for name in names}
@@ -273,12 +299,14 @@ def _object(result: Any, coverage: bool) -> dict[str, Any]:
 
 
 def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    """Those of the fields that have a value."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes]]:
-    """Lines of a file, or of standard input as they come: no line waits more than 20 ms for the
-    next.
+    """Groups of lines of a file, or of standard input as they come.
+
+    No line waits more than 20 ms for the next. enough: how many lines make a group.
     """
     if path is not None and (path.is_dir() or not path.exists()):
         raise UserError(f"{path}: no such file")
@@ -291,8 +319,9 @@ def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes
 
 
 def _more_soon(stream: RawIOBase) -> bool:
-    """Whether there is more to read within 20 ms. On Windows, where only sockets can be
-    asked, no.
+    """Whether there is more to read within 20 ms.
+
+    On Windows, where only sockets can be asked, the answer is no.
     """
     if sys.platform == "win32":
         return False

@@ -13,9 +13,10 @@ from regard.text.vocabulary import UNK, normalise
 def words(
     tokenizer: Tokenizer, must: str | Sequence[str], forbid: str | Sequence[str], prefix: str = ""
 ) -> Words:
-    """The phrases as texts and tokens.
+    """The phrases that an answer must hold and those that it must not, as texts and tokens.
 
-    Phrases that the vocabulary cannot write, or that contradict each other, are refused.
+    Phrases that the vocabulary cannot write, or that contradict each other, are refused. prefix:
+    the text with which every answer begins.
     """
     must = _normalised(must)
     forbid = _normalised(forbid)
@@ -44,14 +45,17 @@ def words(
 
 
 def _normalised(texts: str | Sequence[str]) -> list[str]:
-    """One text or several, with single spaces."""
+    """The texts, normalised and with single spaces; one text is a list of one."""
     if isinstance(texts, str):
         texts = [texts]
     return [" ".join(normalise(text).split()) for text in texts]
 
 
 def _phrase(tokenizer: Tokenizer, text: str, spaced: bool) -> Phrase:
-    """A demanded text and its tokens. spaced: whether the tokens write the space before a word."""
+    """A demanded text and its tokens.
+
+    spaced: whether the tokens write the space before a word.
+    """
     later = text
     if spaced and re.match(LETTER, text):
         later = f" {text}"

@@ -1,5 +1,6 @@
-"""Text while it is being written -> text: wait-k simultaneous translation (Ma et al. 2019), greedy,
-nothing computed twice.
+"""Translation of a text while it is being written: wait-k (Ma et al. 2019).
+
+It is greedy, and computes nothing twice.
 """
 
 import codecs
@@ -20,8 +21,9 @@ from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
 WORD = re.compile(r"\s*\S+(?=\s)")
-"""A word is complete when white space follows it; it is cut together with what stands before it, as
-the tokenizers do.
+"""A word is complete when white space follows it.
+
+It is cut together with what stands before it, as the tokenizers do.
 """
 
 
@@ -36,19 +38,23 @@ def check_online(model: Seq2Seq) -> None:
 
 
 class Sentence:
-    """One sentence: source tokens come in, target tokens are written as soon as `wait` + t source
-    tokens are there.
+    """One sentence, whose target is written while its source tokens come in.
+
+    Target token t (from 0) is written as soon as `wait` + t source tokens are there.
     """
 
     def __init__(self, model: Seq2Seq, rules: Rules, wait: float) -> None:
-        self.model, self.rules, self.wait = model, rules, wait
-        self.tokens = [BOS]
-        self.heard = 0
+        self.model = model
+        self.rules = rules
+        self.wait = wait
+        self.tokens = [BOS]  # of the target
+        self.heard = 0  # source tokens
         self.past: tuple[Any, ...] = ()  # what each block of the encoder has read
-        self.state: Any = None
+        self.state: Any = None  # the decoder's; None before the first source token
 
     @property
     def done(self) -> bool:
+        """Whether <eos> was written."""
         return self.tokens[-1] == EOS
 
     @torch.inference_mode()
@@ -56,33 +62,39 @@ class Sentence:
         """One more source token, and at most one target token."""
         if self.done:
             return
-        encoder, decoder, self.heard = self.model.encoder, self.model.decoder, self.heard + 1
+
+        encoder = self.model.encoder
+        decoder = self.model.decoder
         assert isinstance(encoder, TransformerEncoder)
         assert isinstance(decoder, TransformerDecoder)
-        states, self.past = encoder.extend(
-            torch.tensor([[token]], device=self.rules.device), self.past
-        )
-        if self.state is None:  # what has not come cannot be seen: no other mask is needed
-            self.state = replace(
-                decoder.start(Memory(states, torch.ones_like(states[:, 0, 0], dtype=torch.long))),
-                wait=0,
-            )
+
+        self.heard += 1
+        source = torch.tensor([[token]], device=self.rules.device)  # (1, 1)
+        states, self.past = encoder.extend(source, self.past)  # (1, 1, D)
+        if self.state is None:
+            length = torch.ones_like(states[:, 0, 0], dtype=torch.long)  # (1,)
+            start = decoder.start(Memory(states, length))
+            # What has not come cannot be seen: no mask of wait-k is needed.
+            self.state = replace(start, wait=0)
         else:
             self.state = decoder.extend(self.state, states)
+
         if self.heard >= self.wait + len(self.tokens) - 1:
             self._write()
 
     @torch.inference_mode()
     def end(self, limit: int) -> None:
-        """The source has ended: write the rest, up to so many tokens."""
+        """Write the rest, up to `limit` tokens: the source has ended."""
         self.read(EOS)
         while not self.done and len(self.tokens) <= limit:
             self._write()
 
     def _write(self) -> None:
-        history = torch.tensor([self.tokens], device=self.rules.device)
-        logits, self.state = self.model.step(history[:, -1], self.state)
-        logits = self.rules(logits, history, [Job(age=len(self.tokens) - 1)], 1)
+        """Add the likeliest token to the target."""
+        history = torch.tensor([self.tokens], device=self.rules.device)  # (1, t)
+        logits, self.state = self.model.step(history[:, -1], self.state)  # (1, V)
+        job = Job(age=len(self.tokens) - 1)
+        logits = self.rules(logits, history, [job], 1)  # (1, V)
         self.tokens.append(int(logits.argmax(-1)))
 
 
@@ -97,65 +109,73 @@ class Online:
         search: SearchConfig,
         rules: Rules,
         wait: float,
-    ):
+    ) -> None:
         check_online(model)
         if wait < 1:
             raise UserError(
                 f"wait={wait}: must be at least 1, the source tokens before the first target token"
             )
-        self.model, self.source, self.target, self.search, self.rules, self.wait = (
-            model,
-            source,
-            target,
-            search,
-            rules,
-            wait,
-        )
+        self.model = model
+        self.source = source
+        self.target = target
+        self.search = search
+        self.rules = rules
+        self.wait = wait
         self._begin()
 
     def _begin(self) -> None:
-        self.sentence, self.rest, self.said = Sentence(self.model, self.rules, self.wait), "", ""
+        """Be ready for the next sentence."""
+        self.sentence = Sentence(self.model, self.rules, self.wait)
+        self.rest = ""  # of the source, whose last word is not complete yet
+        self.said = ""  # the target, as far as it was given out
 
     def read(self, piece: str) -> str:
-        """More of the source -> more of the target. A word counts when the white space after it has
-        come.
+        """More of the source -> more of the target.
+
+        A word counts when the white space after it has come.
         """
         self.rest += piece
         while word := WORD.match(self.rest):
             self._hear(word[0])
             self.rest = self.rest[word.end() :]
-        return self._say(
-            self.target.decode(self.sentence.tokens).rstrip("\ufffd")
-        )  # half a character waits
+
+        text = self.target.decode(self.sentence.tokens)
+        return self._say(text.rstrip("\ufffd"))  # half a character waits
 
     def end(self) -> str:
-        """The sentence has ended -> the rest of the target."""
+        """The rest of the target, since the sentence has ended."""
         self._hear(self.rest)
         if self.sentence.heard:
-            self.sentence.end(
-                int((self.sentence.heard + 1) * self.search.limit_ratio) + self.search.limit_extra
-            )
+            length = self.sentence.heard + 1  # with <eos>
+            limit = int(length * self.search.limit_ratio) + self.search.limit_extra
+            self.sentence.end(limit)
+
         new = self._say(self.target.decode(self.sentence.tokens))
         self._begin()
         return new
 
     def _hear(self, text: str) -> None:
+        """Give the tokens of a text to the sentence."""
         for token in self.source.encode(text):
             self.sentence.read(token)
 
     def _say(self, text: str) -> str:
-        new, self.said = text[len(self.said) :], text
+        """What is new in the target, of which `text` is all that there is."""
+        new = text[len(self.said) :]
+        self.said = text
         return new
 
 
 def follow(online: Online, blocks: Iterable[bytes]) -> None:
     """Print the answer while the text is still being written, one sentence a line."""
-    decoder, begun = codecs.getincrementaldecoder("utf-8")("replace"), False
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    begun = False  # whether something of a line without an end has come
     for block in blocks:
         *ended, rest = decoder.decode(block).replace("\r", "").split("\n")
         for line in ended:
             print(online.read(line) + online.end(), flush=True)
         print(online.read(rest), end="", flush=True)
         begun = bool(rest) or (begun and not ended)
+
     if begun:  # the last line may lack its end
         print(online.end(), flush=True)

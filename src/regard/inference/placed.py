@@ -47,7 +47,7 @@ def hooked(model: nn.Module) -> bool:
 
 
 def _copied(model: Seq2Seq, device: torch.device) -> Seq2Seq:
-    """A copy of a model on `device`. Tied weights stay tied.
+    """A copy of a model on `device`, in which tied weights stay tied.
 
     The weights are made there, so that the device they come from needs no more room.
     """
@@ -132,6 +132,7 @@ class Placed:
                 torch.cuda.empty_cache()
 
     def _by_engine(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int) -> None:
+        """Fill what each job has found, by the loop that knows every search."""
         for job in jobs:
             job.restart()
 
@@ -141,6 +142,7 @@ class Placed:
     def _on_gpu(
         self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, every: bool
     ) -> None:
+        """Fill what each job has found, by captured graphs where they know the search."""
         graphs = None if every else self._captured(jobs, search, rules)
         if graphs is not None:
             for job in jobs:
@@ -166,12 +168,12 @@ class Placed:
         if hooked(self.model):
             return None
 
-        key = repr(beam), rules.minimum
+        key = (repr(beam), rules.minimum)
         if key not in self._graphs:
-            banned = self.suppress.clone()
+            banned = self.suppress.clone()  # (V,)
             banned[[PAD, BOS]] = True
-            begin = partial(reserve, self.model)
             banned = banned.to(self.device)
+            begin = partial(reserve, self.model)
             self._graphs[key] = Captured(begin, self.model.step, beam, banned, rules.minimum)
 
         return self._graphs[key]

@@ -1,5 +1,6 @@
-"""Which hypothesis to give, where the likeliest is not what is wanted: what a search cannot judge,
-since it knows no text.
+"""Which hypothesis to give, where the likeliest is not what is wanted.
+
+A search cannot judge this, since it knows no text.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,25 +16,28 @@ Weights = npt.NDArray[np.float32]
 
 
 def least_risk(samples: Sequence[Hypothesis], texts: Sequence[str]) -> list[Hypothesis]:
-    """Samples by how well they agree with all samples: the mean chrF, highest first (Freitag et al.
-    2022).
+    """Samples by how well they agree with all samples (Freitag et al. 2022).
 
-    A text that was drawn twice counts twice. It is given once, with its mean chrF (0 to 100) as
-    `agreement`; its score stays what it was.
+    That is their mean chrF with all of them, highest first. A text that was drawn twice counts
+    twice. It is given once, with its mean chrF (0 to 100) as `agreement`; its score stays what it
+    was.
     """
     metric = sacre("chrf")
     different = list(dict.fromkeys(texts))
     counts = np.array([texts.count(text) for text in different])  # (N,)
 
-    chrf = np.empty((len(different), len(different)))
+    chrf = np.empty((len(different), len(different)))  # (N, N)
     for i, text in enumerate(different):
         for j, other in enumerate(different):
             chrf[i, j] = metric.sentence_score(text, [other]).score
 
     agreements = (chrf @ counts) / counts.sum()  # (N,)
     firsts = [samples[texts.index(text)] for text in different]
-    agreed = [replace(one, agreement=float(value)) for one, value in zip(firsts, agreements)]
-    return sorted(agreed, key=lambda one: -(one.agreement or 0.0))
+    agreed = [
+        replace(hypothesis, agreement=float(agreement))
+        for hypothesis, agreement in zip(firsts, agreements)
+    ]
+    return sorted(agreed, key=lambda hypothesis: -(hypothesis.agreement or 0.0))
 
 
 def covered(
@@ -45,9 +49,12 @@ def covered(
     weights: the attention (T, S) with which a hypothesis was written.
     """
     penalised = []
-    for one in hypotheses:
-        sums = np.minimum(weights(one).sum(0), 1.0)  # (S,)
+    for hypothesis in hypotheses:
+        sums = np.minimum(weights(hypothesis).sum(0), 1.0)  # (S,)
         penalty = beta * float(np.log(sums[sums > 0]).sum())
-        penalised.append(replace(one, coverage_penalty=penalty))
+        penalised.append(replace(hypothesis, coverage_penalty=penalty))
 
-    return sorted(penalised, key=lambda one: -(one.score + (one.coverage_penalty or 0.0)))
+    def total(hypothesis: Hypothesis) -> float:
+        return hypothesis.score + (hypothesis.coverage_penalty or 0.0)
+
+    return sorted(penalised, key=lambda hypothesis: -total(hypothesis))

@@ -98,11 +98,11 @@ class Translator:
         """All that stood in a source in training. Empty: not known."""
         self.packs = packs
         """Whether several sentences stood in one source in training."""
-        self.most = (
-            max(self.search.batch_tokens, seen) if self.search.split and seen else sys.maxsize
-        )
+        self.most = sys.maxsize
         """Tokens of a source, beyond which it is not answered."""
-        self.suppress = torch.arange(target.size) < FIRST
+        if self.search.split and seen:
+            self.most = max(self.search.batch_tokens, seen)
+        self.suppress = torch.arange(target.size) < FIRST  # (V,) True: never produced
         self.suppress[[EOS]] = False
         self.auto = auto
         """Whether a GPU takes over, if there is one, as soon as there is enough to translate."""
@@ -111,6 +111,7 @@ class Translator:
 
     @property
     def model(self) -> Seq2Seq:
+        """The model, on the device where it computes now."""
         return self._placed.model
 
     @model.setter
@@ -119,6 +120,7 @@ class Translator:
 
     @property
     def device(self) -> torch.device:
+        """Where the model computes now."""
         return self._placed.device
 
     def to(self, device: str | torch.device) -> "Translator":
@@ -134,8 +136,13 @@ class Translator:
         return self
 
     def _kind(self, device: torch.device) -> torch.dtype:
-        """Of the weights there. A CPU that cannot multiply bfloat16 takes them as float32."""
-        if self.search.precision != "bf16" or (device.type == "cpu" and not cpu_has_bf16()):
+        """The dtype of the weights there.
+
+        A CPU that cannot multiply bfloat16 takes them as float32.
+        """
+        if self.search.precision != "bf16":
+            return torch.float32
+        if device.type == "cpu" and not cpu_has_bf16():
             return torch.float32
         return torch.bfloat16
 
@@ -179,7 +186,7 @@ class Translator:
             self._give_up_gpu(_reason(error))
 
     def _give_up_gpu(self, reason: str) -> None:
-        """The GPU cannot be used: go on on the CPU, and say so."""
+        """Go on on the CPU, since the GPU cannot be used, and say so."""
         self.auto = False
         cpu = torch.device("cpu")
         if self.device.type != "cpu":
@@ -190,7 +197,7 @@ class Translator:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without graphs and locks, the weights on the CPU: another process can have it."""
+        """What another process can have: no graphs and locks, and the weights on the CPU."""
         state = {**self.__dict__, "_placed": None}
         on_cpu = self._placed
         if self.device.type != "cpu":
@@ -199,7 +206,8 @@ class Translator:
         return {**state, "model": on_cpu.model, "device": str(self.device)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        model, device = state.pop("model"), state.pop("device")
+        model = state.pop("model")
+        device = state.pop("device")
         self.__dict__.update(state)
         self._placed = Placed(model, self.suppress)
         if device != "cpu":
@@ -213,8 +221,10 @@ class Translator:
 
     def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
         """One answer for a text, a list for several; `wishes` as for `translate`."""
-        results = list(self.translate([text] if isinstance(text, str) else list(text), **wishes))
-        return results[0] if isinstance(text, str) else results
+        if isinstance(text, str):
+            [result] = self.translate([text], **wishes)
+            return result
+        return list(self.translate(list(text), **wishes))
 
     def translate(
         self,
@@ -234,7 +244,6 @@ class Translator:
         it has a prefix or must hold something. window: how many texts are read, sorted by length
         and decoded together. 0: 1,024 on a CPU, 8,192 on a GPU.
         """
-        stream = iter(texts)
         if sampling and (must or forbid):
             raise UserError("words are demanded and forbidden in a search, not in samples")
         search = self._search(n_best, sampling, must, forbid, prefix)
@@ -244,15 +253,13 @@ class Translator:
                 f"no answer can begin with {prefix!r}: it is not in the target's vocabulary"
             )
 
-        while chunk := list(
-            islice(stream, window or WINDOW["cpu" if self.device.type == "cpu" else "gpu"])
-        ):
+        stream = iter(texts)
+        while chunk := list(islice(stream, window or self._window())):
             encoded = self.source.encode_batch(chunk)
             self._count(sum(map(len, encoded)))
 
-            rows = [
-                self._cut(text, len(ids), bool(prefix or must)) for text, ids in zip(chunk, encoded)
-            ]
+            uncut = bool(prefix or must)
+            rows = [self._cut(text, len(ids), uncut) for text, ids in zip(chunk, encoded)]
             parts, part_ids = _flattened(rows, encoded, self.source)
             results = self._answers(parts, part_ids, n_best, forced, search, sampling)
 
@@ -262,16 +269,22 @@ class Translator:
                 else:
                     yield joined(text, list(islice(results, len(row))), [gap for _, gap in row])
 
-    def _cut(self, text: str, length: int, whole: bool) -> list[tuple[str, str]]:
+    def _window(self) -> int:
+        return WINDOW["cpu" if self.device.type == "cpu" else "gpu"]
+
+    def _cut(self, text: str, length: int, uncut: bool) -> list[tuple[str, str]]:
         """The text in parts, each with the gap behind it.
 
-        There is only one part unless the text is longer than anything in training.
+        There is only one part unless the text is longer than anything in training. length: its
+        tokens. uncut: whether it must stay in one part.
         """
-        if whole or not self.search.split or not 0 < self.seen <= length:
+        if uncut or not self.search.split or not 0 < self.seen <= length:
             return [(text, "")]
-        parts = cut(
-            text, lambda one: len(self.source.encode(one)), self.seen - 1, self.most - 1, self.packs
-        )
+
+        def count(part: str) -> int:
+            return len(self.source.encode(part))
+
+        parts = cut(text, count, self.seen - 1, self.most - 1, self.packs)
         return parts if len(parts) > 1 else [(text, "")]
 
     def _answers(
@@ -283,6 +296,11 @@ class Translator:
         search: Search,
         sampling: Sampling | None,
     ) -> Iterator[Result]:
+        """Search the answers of texts that need not be cut, and judge them.
+
+        encoded: the ids of the texts, without <eos>. n: how many answers each is given. forced: the
+        ids with which every answer begins.
+        """
         jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(encoded)]
         if sampling:
             for text, job in zip(texts, jobs):  # the same draw in any company
@@ -304,9 +322,11 @@ class Translator:
 
         for text, job in zip(texts, jobs):
             note, no_repeat = notes.get(job, ("", 0))
-            found = self._ranked(text, job.found, None) if no_repeat else job.found
+            hypotheses = job.found
+            if no_repeat:  # decoded again
+                hypotheses = self._ranked(text, hypotheses, None)
             more = [note] if note else []
-            result = self._result(text, job.source, found[:n], more, no_repeat)
+            result = self._result(text, job.source, hypotheses[:n], more, no_repeat)
             if job.found:
                 result.warnings.extend(search.unmet(result.text))
             yield result
@@ -326,11 +346,11 @@ class Translator:
                 job.found = first_hypotheses
 
     def _run(self, jobs: Sequence[Job], search: Search, no_repeat: int = 0) -> None:
-        """Fill what each has found; an empty source gets none, nor one that memory may not hold."""
-        c = self.search
+        """Fill what each job has found: nothing for an empty source, or one that is too long."""
+        settings = self.search
         for job in jobs:
-            limit = int(len(job.source) * c.limit_ratio) + c.limit_extra + search.extra_length
-            job.limit = max(limit, len(job.prefix) + 1)
+            limit = int(len(job.source) * settings.limit_ratio) + settings.limit_extra
+            job.limit = max(limit + search.extra_length, len(job.prefix) + 1)
             job.restart()
 
         waiting = [job for job in jobs if 1 < len(job.source) <= self.most]
@@ -340,8 +360,7 @@ class Translator:
         try:
             self._decode(placed, waiting, search, no_repeat)
         except RuntimeError as error:
-            moved_meanwhile = self._placed is not placed
-            if placed.device.type == "cpu" or not (self.auto or moved_meanwhile):
+            if not self._may_retry(placed):
                 if not isinstance(error, torch.OutOfMemoryError):
                     raise
                 advice = "lower search.batch_tokens or the beam's width, or use device=cpu"
@@ -355,34 +374,53 @@ class Translator:
                 self._give_up_gpu(failure)
             self._decode(self._placed, waiting, search, no_repeat)
 
+    def _may_retry(self, placed: Placed) -> bool:
+        """Whether jobs that failed on a device may be decoded on another one.
+
+        They may on a GPU that was chosen by itself, or that another thread has given up meanwhile.
+        """
+        given_up = self._placed is not placed
+        return placed.device.type != "cpu" and (self.auto or given_up)
+
     def _decode(self, placed: Placed, jobs: Sequence[Job], search: Search, no_repeat: int) -> None:
+        """Fill what each job has found, by a model on one device."""
         rules = self._rules(placed.device, no_repeat)
         every = bool(self.search.coverage)  # by which they are ranked anew
         placed.decode(jobs, search, rules, self.search.batch_tokens, every=every)
 
     def _rules(self, device: torch.device, no_repeat: int = 0) -> Rules:
+        """What may be produced; no_repeat: instead of the setting, where it is not 0."""
         demands = Constraints(no_repeat=no_repeat or self.search.no_repeat)
         return Rules(demands, self.search.minimum, self.suppress, device)
 
     def _ranked(
-        self, text: str, found: list[Hypothesis], sampling: Sampling | None
+        self, text: str, hypotheses: list[Hypothesis], sampling: Sampling | None
     ) -> list[Hypothesis]:
-        """By other than the model's probability, where that is wanted."""
-        if sampling and sampling.risk and found:
-            return least_risk(found, [self.target.decode(one.tokens) for one in found])
-        if not self.search.coverage or not found:
-            return found
+        """The hypotheses in another order than the model's, where the settings ask for one."""
+        if not hypotheses:
+            return hypotheses
 
-        def weights(one: Hypothesis) -> npt.NDArray[np.float32]:
-            blocks = self.look(text, one.tokens).blocks
-            if "cross" not in blocks:
-                raise UserError(
-                    "search.coverage needs a model that looks at its source; this one has no "
-                    "attention"
-                )
-            return np.asarray(blocks["cross"][-1].mean(0))
+        if sampling and sampling.risk:
+            texts = [self.target.decode(hypothesis.tokens) for hypothesis in hypotheses]
+            return least_risk(hypotheses, texts)
 
-        return covered(found, weights, self.search.coverage)
+        if self.search.coverage:
+            return covered(
+                hypotheses,
+                lambda hypothesis: self._attention(text, hypothesis),
+                self.search.coverage,
+            )
+
+        return hypotheses
+
+    def _attention(self, text: str, hypothesis: Hypothesis) -> npt.NDArray[np.float32]:
+        """How a hypothesis looks at the source: (T, S), the mean of the last block's heads."""
+        blocks = self.look(text, hypothesis.tokens).blocks
+        if "cross" not in blocks:
+            raise UserError(
+                "search.coverage needs a model that looks at its source; this one has no attention"
+            )
+        return np.asarray(blocks["cross"][-1].mean(0))
 
     def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
         """The `n` likeliest tokens that could stand at this position of an answer.
@@ -399,29 +437,35 @@ class Translator:
                 f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not "
                 f"{position}"
             )
-        before, source = result.ids[:position], [*self.source.encode(result.source), EOS]
-        placed = self._placed
-        made = collate([(source, [BOS, *before, EOS])]).to(placed.device)
-        with torch.inference_mode():
-            logits = placed.model(made.source, made.source_lengths, made.target_in)[0, -1].float()
-            allowed = int((~self.suppress).sum())
-            likely = (
-                logits.masked_fill(self.suppress.to(logits.device), -torch.inf)
-                .softmax(-1)
-                .topk(min(n, allowed))
-            )
-            jobs = [
-                Job(source, prefix=[*before, id] if id != EOS else before)
-                for id in likely.indices.tolist()
-            ]
-            self._run(
-                [job for job in jobs if len(job.prefix) > position],
-                self._search(1, None),
-                result.no_repeat,
-            )
-        shown = self.target.token_texts(likely.indices.tolist())
+        before = result.ids[:position]
+        source = [*self.source.encode(result.source), EOS]
+        probabilities, ids = self._likeliest(source, before, n)
+
+        jobs: list[Job] = []
+        for id in ids:
+            prefix = before if id == EOS else [*before, id]
+            jobs.append(Job(source, prefix=prefix))
+        unended = [job for job in jobs if len(job.prefix) > position]
+        self._run(unended, self._search(1, None), result.no_repeat)
+
+        tokens = self.target.token_texts(ids)
         answers = [self.target.decode(job.found[0].tokens if job.found else before) for job in jobs]
-        return [Option(*one) for one in zip(shown, likely.values.tolist(), answers)]
+        return [Option(*fields) for fields in zip(tokens, probabilities, answers)]
+
+    @torch.inference_mode()
+    def _likeliest(
+        self, source: list[int], before: list[int], n: int
+    ) -> tuple[list[float], list[int]]:
+        """Probabilities and ids of the `n` likeliest tokens that may follow `before`."""
+        placed = self._placed
+        batch = collate([(source, [BOS, *before, EOS])]).to(placed.device)
+        logits = placed.model(batch.source, batch.source_lengths, batch.target_in)  # (1, T, V)
+        last = logits[0, -1].float()  # (V,)
+        last = last.masked_fill(self.suppress.to(last.device), -torch.inf)
+
+        allowed = int((~self.suppress).sum())
+        likeliest = last.softmax(-1).topk(min(n, allowed))  # (n,)
+        return likeliest.values.tolist(), likeliest.indices.tolist()
 
     @torch.inference_mode()
     def tree(self, text: str, width: int = 0, no_repeat: int = 0) -> list[Node]:
@@ -442,39 +486,47 @@ class Translator:
         forbid: str | Sequence[str] = (),
         prefix: str = "",
     ) -> Search:
-        c, width = self.search, max(self.search.width, n)
+        """The search that gives `n` answers as they are wanted."""
+        penalty = self.search.length_penalty
+        patience = self.search.patience
+        width = max(self.search.width, n)
+
         if sampling is not None:
-            count = max(n, sampling.risk)
-            drawn = sampling.temperature, sampling.top_k, sampling.top_p
-            return Sample(count, *drawn, length_penalty=c.length_penalty)
+            return Sample(
+                max(n, sampling.risk),
+                sampling.temperature,
+                sampling.top_k,
+                sampling.top_p,
+                length_penalty=penalty,
+            )
         if must or forbid:
             demands = words(self.target, must, forbid, prefix)
-            return Lexical(max(width, 5), n, c.length_penalty, c.patience, words=demands)
+            return Lexical(max(width, 5), n, penalty, patience, words=demands)
         if width == 1:
-            return Greedy(length_penalty=c.length_penalty)
-        return Beam(width, n, c.length_penalty, c.patience, c.diversity)
+            return Greedy(length_penalty=penalty)
+        return Beam(width, n, penalty, patience, self.search.diversity)
 
     def _result(
         self,
         text: str,
         ids: Sequence[int],
-        found: list[Hypothesis],
+        hypotheses: list[Hypothesis],
         notes: list[str],
         no_repeat: int,
     ) -> Result:
-        if not found:
+        """The answer to a text, with what speaks against it.
+
+        ids: of the text, with <eos>. hypotheses: best first. notes: further warnings. no_repeat:
+        with which it was decoded again; 0: it was not.
+        """
+        if not hypotheses:
             if len(ids) > self.most:
                 limit = f"more than search.batch_tokens={self.search.batch_tokens}"
                 notes = [f"not answered: {len(ids):,} tokens without a space ({limit})", *notes]
             return Result(text, "", [], 0.0, [], [], notes, translator=self)
 
-        best = found[0]
-        answer, *others = [
-            Alternative(
-                self.target.decode(one.tokens), one.score, one.agreement, one.coverage_penalty
-            )
-            for one in found
-        ]
+        best = hypotheses[0]
+        answer, *others = map(self._alternative, hypotheses)
         return Result(
             source=text,
             text=answer.text,
@@ -490,6 +542,15 @@ class Translator:
             coverage_penalty=best.coverage_penalty,
         )
 
+    def _alternative(self, hypothesis: Hypothesis) -> Alternative:
+        """A hypothesis as a text."""
+        return Alternative(
+            self.target.decode(hypothesis.tokens),
+            hypothesis.score,
+            hypothesis.agreement,
+            hypothesis.coverage_penalty,
+        )
+
     def _doubts(self, text: str, ids: Sequence[int], best: Hypothesis) -> list[str]:
         """What speaks against an answer."""
         doubts: list[str] = []
@@ -500,17 +561,12 @@ class Translator:
         unknown: list[str] = []
         if UNK in ids:
             unknown = [piece.text for piece in self.source.pieces(text) if piece.id == UNK]
-            named = [word if len(word) <= 24 else f"{word[:23]}…" for word in unknown[:5]]
-            more = " …" if len(unknown) > 5 else ""
-            doubts.append(f"not in the vocabulary: {' '.join(named)}{more}")
+            doubts.append(f"not in the vocabulary: {_few(unknown)}")
 
         if self.characters and self.source.kind != "words":  # whose white space is no token
             strange = set(normalise(text)).difference(self.characters, *unknown)
             if strange:
-                names = [
-                    c if c.isprintable() and c != " " else f"U+{ord(c):04X}"
-                    for c in sorted(strange)[:5]
-                ]
+                names = [_character_name(character) for character in sorted(strange)[:5]]
                 doubts.append(f"never seen in training: {' '.join(names)}")
 
         if self.seen and len(ids) > self.seen:
@@ -554,6 +610,20 @@ def _reason(error: RuntimeError) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def _few(words: Sequence[str]) -> str:
+    """The first five words, shortened."""
+    shortened = [word if len(word) <= 24 else f"{word[:23]}…" for word in words[:5]]
+    more = " …" if len(words) > 5 else ""
+    return " ".join(shortened) + more
+
+
+def _character_name(character: str) -> str:
+    """The character itself, or its number where nobody would see it."""
+    if character.isprintable() and character != " ":
+        return character
+    return f"U+{ord(character):04X}"
+
+
 def _flattened(
     rows: list[list[tuple[str, str]]], encoded: list[list[int]], tokenizer: Tokenizer
 ) -> tuple[list[str], list[list[int]]]:
@@ -595,31 +665,19 @@ def load(
         if name not in known:
             options = ["checkpoint", "beam", "device", "parts", *known]
             raise UserError(f"load() has no option {name}{nearest(name, options)}")
-    runs = [one if isinstance(one, Run) else Run.open(one) for one in (run, *others)]
+
+    runs = [folder if isinstance(folder, Run) else Run.open(folder) for folder in (run, *others)]
     first = runs[0]
-    for other in runs[1:]:
-        if [side.to_json() for side in (other.source, other.target)] != [
-            side.to_json() for side in (first.source, first.target)
-        ]:
-            raise UserError(
-                f"{other.path} has another vocabulary than {first.path}: train it with "
-                f"train.start_from, or on the same data"
-            )
+    _check_vocabularies(runs)
 
     chosen = {**to_settings(first.config)["search"], **search}
     if beam:
         chosen["width"] = beam
     settings = build({"search": chosen}).search
     kind = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    place = pick_device("cpu" if device == "auto" else device, "device")
-    if kind == torch.bfloat16 and place.type == "cpu" and not cpu_has_bf16():
-        place = pick_device(device, "device")  # auto: a GPU may have what this CPU lacks
-    if kind == torch.bfloat16 and place.type == "cpu" and not cpu_has_bf16():
-        raise UserError(
-            "search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
-        )
+    place = _place(device, kind)
 
-    models = [one.model(checkpoint, parts) for one in runs]
+    models = [opened.model(checkpoint, parts) for opened in runs]
     for model in models:
         if place.type == "cpu":
             read_only(model, kind)
@@ -636,3 +694,30 @@ def load(
         packs=first.manifest.get("several_sentences", 1.0) >= 0.05,
         auto=device == "auto",
     )
+
+
+def _check_vocabularies(runs: Sequence[Run]) -> None:
+    """Refuse runs that cannot answer together, since their ids mean different tokens."""
+    first = runs[0]
+    for other in runs[1:]:
+        same_source = other.source.to_json() == first.source.to_json()
+        same_target = other.target.to_json() == first.target.to_json()
+        if not (same_source and same_target):
+            raise UserError(
+                f"{other.path} has another vocabulary than {first.path}: train it with "
+                f"train.start_from, or on the same data"
+            )
+
+
+def _place(device: str, kind: torch.dtype) -> torch.device:
+    """Where a model of this dtype begins; auto is the CPU, if it can multiply that dtype."""
+    place = pick_device("cpu" if device == "auto" else device, "device")
+    if kind != torch.bfloat16 or place.type != "cpu" or cpu_has_bf16():
+        return place
+
+    place = pick_device(device, "device")  # auto: a GPU may have what this CPU lacks
+    if place.type == "cpu":
+        raise UserError(
+            "search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
+        )
+    return place

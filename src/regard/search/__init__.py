@@ -1,5 +1,6 @@
-"""Steps -> hypotheses: greedy, beam and sampling. The room knows no model; it is given a step
-function and a state.
+"""Steps -> hypotheses: greedy search, beam search and sampling.
+
+Nothing here knows a model: a search is given a step function and a state.
 """
 
 from regard.search.beam import Beam, beam

@@ -16,9 +16,9 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 class Beam:
     """The `width` best hypotheses go on.
 
-    A sentence stops when round(width * patience) have finished; with no length penalty, as soon as
-    n_best have and one was the best candidate of its step, for longer can then only be worse than
-    that.
+    A sentence stops when round(width * patience) hypotheses have finished. With no length penalty
+    it stops as soon as n_best have, if one of them was the best candidate of its step: those that
+    are longer can then only be worse.
     """
 
     width: int
@@ -35,20 +35,16 @@ class Beam:
     plain = True
 
     def __post_init__(self) -> None:
-        self.copies, self.most = (
-            self.width,
-            int(self.width * self.patience + 0.5),
-        )  # half goes up, as in C++
+        self.copies = self.width
+        self.most = int(self.width * self.patience + 0.5)  # half goes up, as in C++
         if self.width < 1 or not 1 <= self.n_best <= self.most:
             got = f"n_best={self.n_best}, width={self.width}, patience={self.patience}"
             raise UserError(f"1 <= n_best <= width * patience, please; got {got}")
 
     def enough(self, job: Job) -> bool:
-        return (
-            len(job.ended) >= self.most
-            if self.length_penalty
-            else job.led and len(job.ended) >= self.n_best
-        )
+        if self.length_penalty:
+            return len(job.ended) >= self.most
+        return job.led and len(job.ended) >= self.n_best
 
     def unmet(self, text: str) -> list[str]:
         return []
@@ -57,7 +53,10 @@ class Beam:
         return None
 
     def as_beam(self) -> "Beam | None":
-        """Itself. A subclass that grows in another way has to return None."""
+        """This beam, which a captured graph can follow unless it is diverse.
+
+        A subclass that grows in another way has to return None.
+        """
         return None if self.diversity else self
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
@@ -65,20 +64,25 @@ class Beam:
 
         Equal sums go to the better parent, then to the likelier token, then to the lower id.
         """
-        logprobs, ids = (
-            table.view(*live.scores.shape, -1) for table in ranked(logits, 2 * self.width)
-        )
-        sums = live.scores.unsqueeze(-1) + logprobs
-        ranks = (sums - self.diversity * torch.arange(sums.shape[-1], device=sums.device)).flatten(
-            1
-        )
-        order = ranks.argsort(stable=True, dim=-1, descending=True)[:, : 2 * self.width]
-        scores, parents = sums.flatten(1).gather(1, order), order // ids.shape[-1]
-        old = live.take(torch.arange(len(order), device=order.device), parents)._replace(
-            parents=parents
-        )
-        return old.extend(
-            ids.flatten(1).gather(1, order), logprobs.flatten(1).gather(1, order), scores
+        sentences, width = live.scores.shape
+        device = logits.device
+        logprobs, ids = ranked(logits, 2 * self.width)  # (R, C)
+        continuations = ids.shape[-1]  # C: 2K, or all of a small vocabulary
+        logprobs = logprobs.view(sentences, width, -1)  # (B, K, C)
+        ids = ids.view(sentences, width, -1)  # (B, K, C)
+
+        sums = live.scores.unsqueeze(-1) + logprobs  # (B, K, C)
+        places = torch.arange(continuations, device=device)  # (C,) among those of one hypothesis
+        ranks = (sums - self.diversity * places).flatten(1)  # (B, K·C)
+        order = ranks.argsort(stable=True, dim=-1, descending=True)[:, : 2 * self.width]  # (B, 2K)
+
+        parents = order // continuations  # (B, 2K)
+        rows = torch.arange(sentences, device=device)  # (B,)
+        grown = live.take(rows, parents)._replace(parents=parents)  # (B, 2K)
+        return grown.extend(
+            ids=ids.flatten(1).gather(1, order),  # (B, 2K)
+            logprobs=logprobs.flatten(1).gather(1, order),  # (B, 2K)
+            scores=sums.flatten(1).gather(1, order),  # (B, 2K)
         )
 
 
@@ -97,10 +101,9 @@ def beam(
     There are fewer where fewer exist, but never none. `rules` as in `greedy`, to which
     width 1 is equal.
     """
-    return [
-        found[:n_best]
-        for found in together(step, state, Beam(width, n_best, length_penalty, patience), **rules)
-    ]
+    search = Beam(width, n_best, length_penalty, patience)
+    hypotheses = together(step, state, search, **rules)
+    return [best_first[:n_best] for best_first in hypotheses]
 
 
 def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -109,13 +112,18 @@ def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     A tie goes to the lower id. Ranking logits, not sums of log-probabilities, keeps apart what
     rounding would make equal: so beam 1 is greedy.
     """
-    values, ids = logits.topk(min(count + 1, logits.shape[-1]))
-    # topk chooses as it likes among equals: where the last one in may equal the first one out, all
-    # are sorted
-    tied = (values[:, -2] == values[:, -1]) & (values[:, -1] > -torch.inf)
+    values, ids = logits.topk(min(count + 1, logits.shape[-1]))  # (R, C + 1)
+
+    # topk chooses as it likes among equals: where the last one in may equal the first one out, the
+    # whole row is sorted.
+    tied = (values[:, -2] == values[:, -1]) & (values[:, -1] > -torch.inf)  # (R,)
     if tied.any():
         ids[tied] = logits[tied].argsort(stable=True, dim=-1, descending=True)[:, : ids.shape[-1]]
-    ids = ids[:, :count].sort(-1).values
-    values, order = logits.gather(-1, ids).sort(stable=True, dim=-1, descending=True)
-    total = logits.logsumexp(-1, keepdim=True)
-    return (values - total).where(total != -torch.inf, -torch.inf), ids.gather(-1, order)
+
+    # A stable sort of ascending ids puts the lower one first among equals.
+    ids = ids[:, :count].sort(-1).values  # (R, C)
+    values, order = logits.gather(-1, ids).sort(stable=True, dim=-1, descending=True)  # (R, C)
+
+    total = logits.logsumexp(-1, keepdim=True)  # (R, 1), -inf where nothing is allowed
+    logprobs = (values - total).where(total != -torch.inf, -torch.inf)  # (R, C)
+    return logprobs, ids.gather(-1, order)

@@ -20,19 +20,21 @@ class Constraints:
     is never produced freely.
     """
 
-    prefix: list[list[int]] | None = (
-        None  # for each sentence the tokens it begins with (maybe none)
-    )
-    no_repeat: int = 0  # no n-gram of this size twice in one hypothesis; 0: anything goes
-    forbid: list[int] = field(default_factory=list)  # ids never produced
+    prefix: list[list[int]] | None = None
+    """For each sentence the tokens it begins with, which may be none."""
+    no_repeat: int = 0
+    """No n-gram of this size twice in one hypothesis; 0: all may be repeated."""
+    forbid: list[int] = field(default_factory=list)
+    """Ids that are never produced."""
 
     def __post_init__(self) -> None:
         if self.no_repeat < 0:
             raise UserError(
                 f"no_repeat is the size of an n-gram, or 0 for none; it cannot be {self.no_repeat}"
             )
-        if any(token in (PAD, BOS, EOS) for prefix in self.prefix or [] for token in prefix):
-            raise UserError("a forced prefix cannot contain <pad>, <bos> or <eos>")
+        for prefix in self.prefix or []:
+            if not {PAD, BOS, EOS}.isdisjoint(prefix):
+                raise UserError("a forced prefix cannot contain <pad>, <bos> or <eos>")
 
 
 @dataclass
@@ -43,50 +45,59 @@ class Rules:
     minimum: int = 0  # the fewest tokens, <eos> not counted
     suppress: Tensor | None = None  # (V,) True for ids never produced, beside <pad> and <bos>
     device: torch.device | str = "cpu"
-    bans: Tensor | None = None
+    bans: Tensor | None = None  # (N,) the ids never produced; None until the first call
 
     def __call__(self, logits: Tensor, history: Tensor, jobs: Sequence[Job], copies: int) -> Tensor:
-        """Logits (R, V), -inf for what may not follow `history` (R, t); there are `copies` rows of
-        each job. At least fp32.
+        """Logits (R, V), at least fp32, with -inf for what may not follow `history` (R, t).
 
-        Masking comes before normalisation, so the probabilities of what is left sum to one. Writes
-        into the logits it is given.
+        There are `copies` rows of each job. Masking comes before normalisation, so the
+        probabilities of what is left sum to one. Writes into the logits it is given.
         """
         if self.bans is None:
-            banned = (
-                torch.zeros(logits.shape[1], dtype=torch.bool)
-                if self.suppress is None
-                else self.suppress.clone()
-            )
-            banned[[PAD, BOS, *self.demands.forbid]] = True
-            self.bans = banned.nonzero().squeeze(1).to(self.device)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).index_fill_(
-            1, self.bans, -torch.inf
-        )
-        each = logits.view(len(jobs), copies, -1)
-        if early := [row for row, job in enumerate(jobs) if job.age < self.minimum]:
-            each[early, :, EOS] = -torch.inf
+            self.bans = self._bans(logits.shape[1])
+
+        at_least_fp32 = torch.promote_types(logits.dtype, torch.float32)
+        logits = logits.to(at_least_fp32).index_fill_(1, self.bans, -torch.inf)  # (R, V)
+        by_job = logits.view(len(jobs), copies, -1)  # (B, K, V), the same memory
+
+        too_short = [row for row, job in enumerate(jobs) if job.age < self.minimum]
+        if too_short:
+            by_job[too_short, :, EOS] = -torch.inf
+
         if 0 < self.demands.no_repeat < history.shape[1]:
             logits[repeats(history, self.demands.no_repeat, logits.shape[1])] = -torch.inf
+
         for row, job in enumerate(jobs):
             if job.age < len(job.prefix):
-                each[row] = -torch.inf
-                each[row, :, job.prefix[job.age]] = 0.0
+                by_job[row] = -torch.inf
+                by_job[row, :, job.prefix[job.age]] = 0.0
+
         return logits
+
+    def _bans(self, vocabulary: int) -> Tensor:
+        """The ids (N,) that are never produced, whatever came before."""
+        if self.suppress is None:
+            banned = torch.zeros(vocabulary, dtype=torch.bool)  # (V,)
+        else:
+            banned = self.suppress.clone()  # (V,)
+        banned[[PAD, BOS, *self.demands.forbid]] = True
+        return banned.nonzero().squeeze(1).to(self.device)
 
 
 def repeats(history: Tensor, size: int, vocabulary: int) -> Tensor:
-    """True (R, V) where a token would end an n-gram of `size` that `history` (R, t), t >= size,
-    already holds.
+    """True (R, V) where a token would repeat an n-gram of `history` (R, t).
+
+    size: of the n-gram, with the token; at most t.
     """
     grams = history.unfold(1, size, 1)  # (R, t-size+1, size)
-    tail = history[:, history.shape[1] - size + 1 :].unsqueeze(
-        1
-    )  # (R, 1, size-1): empty for size 1, which all match
-    seen = (grams[..., :-1] == tail).all(-1) & (
-        grams[..., -1] >= 0
-    )  # -1: before the sentence began
-    # what was not seen goes to one column too many, so that it cannot unset what was
-    columns = torch.where(seen, grams[..., -1], vocabulary)
+    before = grams[..., :-1]  # (R, t-size+1, size-1)
+    last = grams[..., -1]  # (R, t-size+1), -1 in the columns before the sentence began
+
+    # The tail is empty where the size is 1, and then every n-gram matches it.
+    tail = history[:, history.shape[1] - size + 1 :].unsqueeze(1)  # (R, 1, size-1)
+    seen = (before == tail).all(-1) & (last >= 0)  # (R, t-size+1)
+
+    # What was not seen goes to one column too many, so that it cannot unset what was.
+    columns = torch.where(seen, last, vocabulary)  # (R, t-size+1)
     mask = torch.zeros(len(history), vocabulary + 1, dtype=torch.bool, device=history.device)
     return mask.scatter_(1, columns, True)[:, :vocabulary]

@@ -14,7 +14,7 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Greedy:
-    """Hypotheses that go each its own way, by `pick`.
+    """Every hypothesis goes its own way, by the token that `pick` chooses.
 
     `length_penalty` changes no choice, only the score: sum / length**penalty, as for a beam.
     """
@@ -30,11 +30,14 @@ class Greedy:
         return logits.argmax(-1)
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
-        ids, total = self.pick(logits, jobs).unsqueeze(-1), logits.logsumexp(-1, keepdim=True)
-        logprobs = (
-            logits.gather(-1, ids) - total + (total - total)
-        )  # NaN, not -inf, where a logit is infinite
-        logprobs = logprobs.masked_fill(total.isneginf(), -torch.inf).view_as(live.scores)
+        """Every hypothesis with the token that was picked for it, in its slot."""
+        ids = self.pick(logits, jobs).unsqueeze(-1)  # (R, 1)
+        total = logits.logsumexp(-1, keepdim=True)  # (R, 1)
+
+        # total - total is NaN where a logit is infinite: so is the logprob, which would be -inf.
+        logprobs = logits.gather(-1, ids) - total + (total - total)  # (R, 1)
+        logprobs = logprobs.masked_fill(total.isneginf(), -torch.inf)  # nothing is allowed
+        logprobs = logprobs.view_as(live.scores)  # (B, K)
         return live.extend(ids.view_as(live.parents), logprobs, live.scores + logprobs)
 
     def enough(self, job: Job) -> bool:

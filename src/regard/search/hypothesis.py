@@ -19,9 +19,7 @@ class Selectable(Protocol):
     """The decoder's state, of which a search only asks that it follows the hypotheses."""
 
     def select(self, sentences: Tensor | None, beams: Tensor) -> Self:
-        """Keep `sentences` (B',) of the B, or all; of each, its hypotheses `beams` (B', K') become
-        the new K'.
-        """
+        """Keep the `sentences` (B',), or all, and of each its hypotheses `beams` (B', K')."""
         ...
 
     def join(self, other: Self) -> Self:
@@ -30,25 +28,26 @@ class Selectable(Protocol):
 
 
 S = TypeVar("S", bound=Selectable)
-Step = Callable[
-    [Tensor, S], tuple[Tensor, S]
-]  # (last token of each row (R,), state) -> (logits of the next (R, V), new state)
+Step = Callable[[Tensor, S], tuple[Tensor, S]]
+"""(last token of each row (R,), state) -> (logits of the next (R, V), new state)."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output: `tokens` without <bos> and <eos>; `logprobs` of each token, and of <eos> when
-    `finished`.
+    """One output of a search.
 
-    An unfinished hypothesis was stopped by its limit, or because the constraints left it nowhere to
-    go.
+    A hypothesis that is not finished was stopped by its limit, or because the constraints allow
+    nothing to follow it.
     """
 
     tokens: list[int]
+    """Without <bos> and <eos>."""
     score: float
     """Always the sum of `logprobs` / length**penalty, whatever else ranks the hypotheses."""
     logprobs: list[float]
+    """Of each token, and of <eos> if the hypothesis is finished."""
     finished: bool
+    """Whether it ended with <eos>."""
     agreement: float | None = None
     """Mean chrF with all samples, 0 to 100, where they are ranked by it (minimum Bayes risk)."""
     coverage_penalty: float | None = None
@@ -56,18 +55,20 @@ class Hypothesis:
 
     @classmethod
     def build(cls, produced: list[int], logprobs: list[float], length_penalty: float = 1.0) -> Self:
-        """From what followed <bos>. The score is sum / length**penalty; the length counts <eos>, as
-        CTranslate2's.
+        """A hypothesis from the tokens that followed <bos>.
+
+        The score is sum / length**penalty. The length counts <eos>, as in CTranslate2.
         """
-        finished, total = produced[-1:] == [EOS], math.fsum(logprobs)
-        if not math.isfinite(
-            total
-        ):  # every search takes NaN for the best there is, so it always arrives here
+        finished = produced[-1:] == [EOS]
+        total = math.fsum(logprobs)
+        # Every search takes NaN for the best there is, so it always arrives here.
+        if not math.isfinite(total):
             raise UserError(
                 "the model's logits are NaN or infinite: its weights are broken, or fp16 overflowed"
             )
         score = total / max(len(produced), 1) ** length_penalty
-        return cls(produced[:-1] if finished else produced, score, logprobs, finished)
+        tokens = produced[:-1] if finished else produced
+        return cls(tokens, score, logprobs, finished)
 
 
 @dataclass(eq=False)
@@ -82,9 +83,8 @@ class Job:
     age: int = 0  # steps taken
     led: bool = False  # its best candidate has ended, at some step
     ended: list[tuple[int, Hypothesis]] = field(default_factory=list)  # with their slots
-    found: list[Hypothesis] = field(
-        default_factory=list
-    )  # when it is done: best first, or in the order drawn
+    found: list[Hypothesis] = field(default_factory=list)
+    """When it is done: best first, or in the order drawn."""
 
     def restart(self) -> None:
         """Forget how far it is and what was found."""

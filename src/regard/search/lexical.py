@@ -55,10 +55,12 @@ class Words:
 
     @cached_property
     def _patterns(self) -> dict[str, re.Pattern[str]]:
+        """The pattern of every phrase, by its text."""
         texts = [*(phrase.text for phrase in self.must), *self.forbid]
         return {text: self._pattern(text) for text in texts}
 
     def _pattern(self, text: str) -> re.Pattern[str]:
+        """Where the text stands as words of its own, not inside longer ones."""
         before = ""
         after = ""
         if self.bounded and re.match(LETTER, text):
@@ -153,7 +155,7 @@ class Lexical(Beam):
         return replace(self, early=True)
 
     def as_beam(self) -> None:
-        return None
+        return None  # a captured graph knows no words
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         """The best 2 * width continuations of each sentence, as `_best` shares out the slots."""
@@ -163,23 +165,20 @@ class Lexical(Beam):
             for row, job in enumerate(jobs)
         ]
 
-        device = logits.device
-        parents = torch.tensor(  # (B, 2K)
-            [[candidate.slot for candidate in row] for row in candidates], device=device
-        )
-        ids = torch.tensor(  # (B, 2K)
-            [[candidate.id for candidate in row] for row in candidates], device=device
-        )
-        id_logprobs = torch.tensor(  # (B, 2K)
-            [[candidate.logprob for candidate in row] for row in candidates], device=device
-        )
-        scores = torch.tensor(  # (B, 2K)
-            [[candidate.score for candidate in row] for row in candidates], device=device
-        )
+        slots = [[candidate.slot for candidate in row] for row in candidates]
+        tokens = [[candidate.id for candidate in row] for row in candidates]
+        token_logprobs = [[candidate.logprob for candidate in row] for row in candidates]
+        sums = [[candidate.score for candidate in row] for row in candidates]
 
+        device = logits.device
+        parents = torch.tensor(slots, device=device)  # (B, 2K)
         rows = torch.arange(len(jobs), device=device)  # (B,)
         grown = live.take(rows, parents)._replace(parents=parents)  # (B, 2K)
-        return grown.extend(ids, id_logprobs, scores)
+        return grown.extend(
+            ids=torch.tensor(tokens, device=device),  # (B, 2K)
+            logprobs=torch.tensor(token_logprobs, device=device),  # (B, 2K)
+            scores=torch.tensor(sums, device=device),  # (B, 2K)
+        )
 
     def _best(self, job: Job, tokens: Tensor, scores: Tensor, logprobs: Tensor) -> list[_Candidate]:
         """2K candidates of a sentence: the best of each number of tokens met in turn.
@@ -196,12 +195,10 @@ class Lexical(Beam):
             for candidate in self._follow(job, prefix):
                 groups.setdefault(candidate.met, []).append(candidate)
 
-        ranked = [
-            sorted(
-                groups[met], key=lambda candidate: (-candidate.score, candidate.slot, candidate.id)
-            )
-            for met in sorted(groups, reverse=True)
-        ]
+        def rank(candidate: _Candidate) -> tuple[float, int, int]:
+            return -candidate.score, candidate.slot, candidate.id
+
+        ranked = [sorted(groups[met], key=rank) for met in sorted(groups, reverse=True)]
         in_turn = chain.from_iterable(zip_longest(*ranked))
         best = [candidate for candidate in in_turn if candidate is not None][: 2 * self.width]
         return best + [_EMPTY] * (2 * self.width - len(best))

@@ -17,7 +17,7 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 class Sample(Greedy):
     """`copies` samples of each sentence, in the order drawn.
 
-    A sentence's seed decides them, whatever its batch.
+    The seed of a sentence decides them, whatever its batch.
 
     The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to
     the fewest that hold `top_p` of what is left. Log-probabilities and scores are the model's own,
@@ -43,14 +43,12 @@ class Sample(Greedy):
         return None
 
     def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
-        seeds, ages = (
-            torch.tensor(values, device=logits.device)
-            for values in zip(*((job.seed, job.age) for job in jobs))
-        )
-        return draw(
-            narrow(logits / self.temperature, self.top_k, self.top_p),
-            dice(seeds, ages, self.copies).flatten(),
-        )
+        """Ids (R,) drawn from logits (R, V)."""
+        seeds = torch.tensor([job.seed for job in jobs], device=logits.device)  # (B,)
+        ages = torch.tensor([job.age for job in jobs], device=logits.device)  # (B,)
+        numbers = dice(seeds, ages, self.copies).flatten()  # (R,)
+        narrowed = narrow(logits / self.temperature, self.top_k, self.top_p)  # (R, V)
+        return draw(narrowed, numbers)
 
 
 def sample(
@@ -64,22 +62,35 @@ def sample(
     length_penalty: float = 1.0,
     **rules: Any,
 ) -> list[list[Hypothesis]]:
-    """`n` samples of each sentence; `rules` as in `greedy`, and `seeds`."""
+    """`n` samples of each sentence; `rules` as in `greedy`, and `seeds`, one for each."""
     search = Sample(n, temperature, top_k, top_p, length_penalty=length_penalty)
     return together(step, state, search, **rules)
 
 
 def dice(seeds: Tensor, ages: Tensor, copies: int) -> Tensor:
-    """Numbers from 0 to 1 (B, K), a function of seed, step and copy alone (SplitMix64)."""
-    number = (torch.arange(copies, device=ages.device) << 32) + ages[:, None] + 1
-    x = seeds[:, None] + number * (0x9E3779B97F4A7C15 - 2**64)
+    """Numbers from 0 to 1 (B, K), which depend on seed, step and copy alone (SplitMix64).
+
+    seeds: (B,), ages: the steps taken (B,).
+    """
+    copy = torch.arange(copies, device=ages.device)  # (K,)
+    number = (copy << 32) + ages[:, None] + 1  # (B, K)
+
+    # torch has no unsigned 64-bit products: the constants are the signed numbers of the same bits.
+    x = seeds[:, None] + number * (0x9E3779B97F4A7C15 - 2**64)  # (B, K)
     for shift, factor in (
         (30, 0xBF58476D1CE4E5B9 - 2**64),
         (27, 0x94D049BB133111EB - 2**64),
         (31, 1),
     ):
-        x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
-    return ((x >> 11) & ((1 << 53) - 1)).double() / 2**53
+        shifted = _shifted(x, shift)
+        x = (x ^ shifted) * factor
+
+    return _shifted(x, 11).double() / 2**53  # the upper 53 bits, as many as fp64 holds
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """`x` >> `bits`, with zeros from the left also where `x` is negative."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -89,25 +100,28 @@ def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:
     """
     if not top_k and top_p == 1:
         return logits
-    ordered, ids = logits.sort(stable=True, dim=-1, descending=True)
+
+    ordered, ids = logits.sort(stable=True, dim=-1, descending=True)  # (R, V), likeliest first
     if top_k:
         ordered[:, top_k:] = -torch.inf
     if top_p < 1:
-        shares = ordered.softmax(-1)
-        # a token stays while those before it hold less than top_p: the first one always does
-        ordered[shares.cumsum(-1) - shares >= top_p] = -torch.inf
+        # A token stays while those before it hold less than top_p: the first one always does.
+        shares = ordered.softmax(-1)  # (R, V)
+        before = shares.cumsum(-1) - shares  # (R, V)
+        ordered[before >= top_p] = -torch.inf
+
     return torch.empty_like(logits).scatter_(-1, ids, ordered)
 
 
 def draw(logits: Tensor, dice: Tensor) -> Tensor:
     """The first id of each row (R, V) whose cumulative share exceeds `dice` (R,).
 
-    This is the inverse CDF, in the order of ids.
-
-    In fp64: thousands of small fp32 addends would shift the shares, and an id of probability 0
-    could be hit.
+    This is the inverse CDF, in the order of ids. It is computed in fp64: thousands of small fp32
+    addends would shift the shares, and an id of probability 0 could be hit.
     """
-    heap = logits.double().softmax(-1).cumsum(-1)
-    ids = torch.searchsorted(heap, dice.unsqueeze(-1) * heap[:, -1:], right=True).squeeze(-1)
-    # a row without any choice is NaN and lands beyond the last id; the loop ends it
+    cumulative = logits.double().softmax(-1).cumsum(-1)  # (R, V)
+    thresholds = dice.unsqueeze(-1) * cumulative[:, -1:]  # (R, 1)
+    ids = torch.searchsorted(cumulative, thresholds, right=True).squeeze(-1)  # (R,)
+
+    # A row in which nothing is allowed is NaN and lands beyond the last id; the loop ends it.
     return ids.clamp(max=logits.shape[-1] - 1)

@@ -26,6 +26,7 @@ class Traced:
         """For every step its candidates, best first: the tokens after <bos>, and their logprobs."""
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
+        """The candidates of the search, which are noted."""
         candidates = self.search.grow(live, logits, jobs)  # (1, C)
         assert len(jobs) == 1
 
