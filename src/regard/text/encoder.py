@@ -77,12 +77,11 @@ class CharacterTable:
 class WordByWord:
     """BPE and Unigram, with the ids of each word remembered.
 
-    Most words of a text have been met before.
-
-    The tokenizer cuts a text before every space that stands alone between two words (GPT-2's
-    pattern takes the space to the word behind it), and its model never looks across a cut. So the
-    ids of a text are those of its words, each with the space before it. `_numbers` has a word as it
-    is where a space precedes it, and with " " in front where it opens a text.
+    Most words of a text have been met before. The tokenizer cuts a text before every space that
+    stands alone between two words (GPT-2's pattern takes the space to the word behind it), and its
+    model never looks across a cut. So the ids of a text are those of its words, each with the space
+    before it. `_numbers` has a word as it is where a space precedes it, and with " " in front where
+    it opens a text.
     """
 
     def __init__(self, tokenizer: Subwords) -> None:
@@ -92,27 +91,31 @@ class WordByWord:
         self._ends = array("q", [0])  # where those of each word end; 0: where the first begins
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        words = _find_words(texts)
-        counts = words.counts
         known = len(self._ends) - 1
+        words = _find_words(texts)
         numbers = self._numbered(words)
         self._learn(self._numbers.new)
 
-        ends = np.frombuffer(self._ends, np.int64)
-        starts = ends[numbers]
-        sizes = ends[numbers + 1] - starts  # ids of each word of each text
-        # From a place among the ids of these texts to one in self._ids.
-        shifts = starts - (np.cumsum(sizes) - sizes)
-        places = np.arange(int(sizes.sum())) + np.repeat(shifts, sizes)
-        flat = np.frombuffer(self._ids, np.int32)[places] if len(places) else np.empty(0, np.int32)
-        firsts = np.cumsum(counts) - counts
-        lengths = np.add.reduceat(sizes, firsts) if len(firsts) else np.empty(0, np.int64)
-        del ends
+        ids, sizes = self._remembered(numbers)
+        first_words = np.cumsum(words.counts) - words.counts  # of each text
+        lengths = np.add.reduceat(sizes, first_words) if len(texts) else np.empty(0, np.int64)
 
         if known + len(self._numbers.new) > _REMEMBERED:
             self._forget(known)
         self._numbers.new.clear()
-        return flat, lengths
+        return ids, lengths
+
+    def _remembered(self, numbers: npt.NDArray[np.int64]) -> tuple[Ids, Lengths]:
+        """The ids of words, one after the other, and how many each word has."""
+        ends = np.frombuffer(self._ends, np.int64)
+        starts = ends[numbers]
+        sizes = ends[numbers + 1] - starts
+        # From a place among the ids of these words to one in self._ids.
+        shifts = starts - (np.cumsum(sizes) - sizes)
+        places = np.arange(int(sizes.sum())) + np.repeat(shifts, sizes)
+        if not len(places):
+            return np.empty(0, np.int32), sizes
+        return np.frombuffer(self._ids, np.int32)[places], sizes
 
     def _numbered(self, words: "_Words") -> npt.NDArray[np.int64]:
         """The number of each word."""
@@ -130,14 +133,17 @@ class WordByWord:
         return table[opens_text, words.places]
 
     def _learn(self, words: list[str]) -> None:
-        """The ids of new words, behind those of the others."""
+        """Append the ids of new words to those of the others."""
         parts = [word[1:] if word.startswith(" ") else f" {word}" for word in words]
         for ids in self.tokenizer.encode_batch(parts):
             self._ids.extend(ids)
             self._ends.append(len(self._ids))
 
     def _forget(self, known: int) -> None:
-        """Only the first words are remembered: by Zipf's law they are the frequent ones."""
+        """Drop the new words.
+
+        Only the first words are remembered: by Zipf's law they are the frequent ones.
+        """
         for word in self._numbers.new:
             del self._numbers[word]
         del self._ends[known + 1 :]
@@ -179,7 +185,10 @@ def _find_words(texts: Sequence[str]) -> _Words:
 
 
 def _words_one_by_one(texts: Sequence[str], *, simple: bool) -> _Words:
-    """simple: one space stands between two words, and no other white space anywhere."""
+    """The words of all texts, by Python alone.
+
+    In simple texts one space stands between two words, and there is no other white space.
+    """
     words, counts = _split(texts, simple=simple)
     numbers: dict[str, int] = {}
     places = [numbers.setdefault(word, len(numbers)) for word in words]
