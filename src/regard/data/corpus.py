@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -118,27 +119,18 @@ def encode(
     path = Path(path)
     dtype = "<u2" if max(source.size, target.size) <= 2**16 else "<i4"
     encode_source = encoder_for(source)
-    encode_target = encode_source if target is source else encoder_for(target)
-
-    def too_long(line: int) -> None:
-        skipped.add(path.name, line, f"more than {max_length} tokens")
+    encode_chunk = partial(
+        _encode_chunk,
+        encode_source=encode_source,
+        encode_target=encode_source if target is source else encoder_for(target),
+        max_length=max_length,
+        too_long=lambda line: skipped.add(path.name, line, f"more than {max_length} tokens"),
+    )
 
     aside = path.with_name(f"{path.name}.tmp{os.getpid()}")
     aside.mkdir(parents=True, exist_ok=True)
     try:
-        count = 0
-        stream = iter(pairs)
-        with (aside / "ids.bin").open("wb") as ids, (aside / "lengths.bin").open("wb") as lengths:
-            while chunk := list(islice(stream, _CHUNK)):
-                rows, sizes = _encode_chunk(
-                    chunk, encode_source, encode_target, max_length=max_length, too_long=too_long
-                )
-                ids.write(rows.astype(dtype).tobytes())
-                lengths.write(sizes.astype("<i4").tobytes())
-                count += len(sizes)
-                if watch is not None:
-                    watch(chunk)
-
+        count = _write(pairs, encode_chunk, aside, dtype, watch)
         if not count:
             raise UserError(
                 f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the "
@@ -154,11 +146,32 @@ def encode(
     return Corpus.open(path)
 
 
+def _write(
+    pairs: Iterable[Pair],
+    encode_chunk: Callable[[list[Pair]], tuple[Ids, Ids]],
+    folder: Path,
+    dtype: str,
+    watch: Callable[[list[Pair]], None] | None,
+) -> int:
+    """Write the ids and lengths of pairs into a folder, and count the rows."""
+    count = 0
+    stream = iter(pairs)
+    with (folder / "ids.bin").open("wb") as ids, (folder / "lengths.bin").open("wb") as lengths:
+        while chunk := list(islice(stream, _CHUNK)):
+            rows, sizes = encode_chunk(chunk)
+            ids.write(rows.astype(dtype).tobytes())
+            lengths.write(sizes.astype("<i4").tobytes())
+            count += len(sizes)
+            if watch is not None:
+                watch(chunk)
+    return count
+
+
 def _encode_chunk(
     chunk: list[Pair],
+    *,
     encode_source: Encoder,
     encode_target: Encoder,
-    *,
     max_length: int,
     too_long: Callable[[int], None],
 ) -> tuple[Ids, Ids]:

@@ -55,6 +55,7 @@ class Kept:
 
     @property
     def complete(self) -> bool:
+        """Whether the pairs have been read to their end."""
         return self._read is None
 
     def __len__(self) -> int:
