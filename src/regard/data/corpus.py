@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from regard.data.pairs import Pair, Skipped
 from regard.errors import UserError
-from regard.text.encoder import Encoder, encoder_for
+from regard.text.encoder import Encoder, consecutive, encoder_for
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
@@ -208,13 +208,7 @@ def _rows(sources: Ids, source_lengths: Ids, targets: Ids, target_lengths: Ids) 
 
     first_target = ends - target_lengths - 1
     rows[first_target - 1] = BOS
-    rows[_places(first_target, target_lengths)] = targets
+    rows[consecutive(first_target, target_lengths)] = targets
     first_source = first_target - 2 - source_lengths
-    rows[_places(first_source, source_lengths)] = sources
+    rows[consecutive(first_source, source_lengths)] = sources
     return rows, sizes
-
-
-def _places(firsts: Ids, lengths: Ids) -> Ids:
-    """Count up from each of `firsts`, as often as its length says."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(firsts - before, lengths) + np.arange(int(lengths.sum()))
