@@ -91,6 +91,33 @@ def test_words_are_found_with_and_without_arrow(texts: list[str]) -> None:
     assert by_arrow.counts.tolist() == one_by_one.counts.tolist()
 
 
+words_of_texts = st.lists(
+    st.lists(st.text("abé€", min_size=1, max_size=20), min_size=1, max_size=6),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(words_of_texts)
+@example([["abababab", "abababababababab", "ababababa"], ["abababab"]])
+def test_words_are_found_by_numpy(words: list[list[str]]) -> None:
+    found = encoder_module._words_by_numpy([" ".join(row) for row in words])
+    assert found is not None
+    assert [found.different[i] for i in found.places] == [word for row in words for word in row]
+    assert sorted(found.different) == sorted({word for row in words for word in row})
+    assert found.counts.tolist() == [len(row) for row in words]
+
+
+def test_different_words_of_one_hash_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def same_hash(slices):
+        return np.zeros(len(slices[0][0]), np.uint64)
+
+    monkeypatch.setattr(encoder_module, "_hash_words", same_hash)
+    for text in ("a b", "a ab", "aaaaaaaab aaaaaaaac"):
+        assert encoder_module._words_by_numpy([text]) is None
+    assert encoder_module._words_by_numpy(["ab ab", "ab"]).different == ["ab"]
+
+
 def test_without_arrow_the_ids_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = TOKENIZERS["bpe"]
     ids, lengths = encoder_for(tokenizer)(TEXTS)

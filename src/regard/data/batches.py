@@ -1,5 +1,6 @@
-"""Batches of ids for a model. Batch(step) is a pure function of seed and step: a resumed run
-restores nothing.
+"""Batches of ids for a model.
+
+Batch(step) is a pure function of seed and step: a resumed run restores nothing.
 """
 
 from array import array
@@ -18,9 +19,8 @@ from regard.text.vocabulary import BOS, EOS, PAD
 
 Indices = npt.NDArray[np.integer[Any]]
 Vary = Callable[[Indices, Indices, int], tuple[Indices, Indices]]
-_BOUNDS = np.unique(np.geomspace(4, 10**8, 220).astype(np.int32))[
-    ::-1
-]  # the longest length of each bucket, 8 % apart
+# The longest length of each bucket, from long to short, 8 % apart.
+_BOUNDS = np.unique(np.geomspace(4, 10**8, 220).astype(np.int32))[::-1]
 _CHUNK = 1 << 16  # pairs sorted at a time
 
 
@@ -129,12 +129,13 @@ Feed = Callable[[int], Batch]
 
 
 class Batches:
-    """batch(step), the same for the same seed, step and lengths, whatever was asked before.
+    """Every pair once an epoch, in batches of nearly equal length.
 
-    `tokens` bounds batch size times longest sentence; `sentences` fixes the batch size. Every pair
-    comes once an epoch. Pairs are kept in buckets of nearly equal length, longest first, and
-    shuffled inside them: the cuts never move. `vary` may write the rows of a pair anew; the seed it
-    is given differs by pair and epoch. Memory: 4 bytes a pair.
+    batch(step) is the same for the same seed, step and lengths, whatever was asked before.
+    `tokens` bounds batch size times longest sentence; `sentences` fixes the batch size. Pairs are
+    kept in buckets of nearly equal length, longest first, and shuffled inside them: the cuts never
+    move. `vary` may write the rows of a pair anew; the seed it is given differs by pair and epoch.
+    Memory: 4 bytes a pair.
     """
 
     def __init__(
@@ -148,20 +149,18 @@ class Batches:
     ) -> None:
         if (tokens is None) == (sentences is None) or (tokens or sentences or 0) < 1:
             raise ValueError("give tokens or sentences, not both, and at least 1")
-        self.corpus, self.tokens, self.sentences, self.seed, self.vary = (
-            corpus,
-            tokens,
-            sentences,
-            seed,
-            vary,
-        )
+        self.corpus = corpus
+        self.tokens = tokens
+        self.sentences = sentences
+        self.seed = seed
+        self.vary = vary
+
         counts = sum(np.bincount(buckets, minlength=len(_BOUNDS)) for _, buckets in self._buckets())
         self._ends: list[int] = np.cumsum(counts).tolist()  # of each bucket
         self._starts = self._cut(lambda place: int(_BOUNDS[bisect(self._ends, place)]))
         self.per_epoch = len(self._starts) - 1
-        self._plan: tuple[int, Indices, Indices] | None = (
-            None  # the current epoch: number, pairs, order of batches
-        )
+        # The current epoch: its number, the pairs, the order of the batches.
+        self._plan: tuple[int, Indices, Indices] | None = None
 
     def __call__(self, step: int) -> Batch:
         return self.load(self.indices(step), step)
@@ -190,15 +189,15 @@ class Batches:
         return load_share
 
     def load(self, indices: Indices, step: int | None = None) -> Batch:
-        """Some pairs as a batch; with a step, varied as in its epoch."""
+        """These pairs as a batch; with a step, varied as in its epoch."""
         if self.vary is None or step is None:
             return collate([self.corpus[i] for i in indices.tolist()])
-        seed = int(
-            np.random.SeedSequence([self.seed, step // self.per_epoch]).generate_state(
-                1, np.uint64
-            )[0]
-        )
+        seed = self._epoch_seed(step // self.per_epoch)
         return collate([self.vary(*self.corpus[i], seed + i) for i in indices.tolist()])
+
+    def _epoch_seed(self, epoch: int) -> int:
+        sequence = np.random.SeedSequence([self.seed, epoch])
+        return int(sequence.generate_state(1, np.uint64)[0])
 
     def indices(self, step: int) -> Indices:
         """Which pairs form batch `step`, counted from 0 over all epochs."""
@@ -227,9 +226,11 @@ class Batches:
         """Every pair once, longest first: for evaluation, and to meet a lack of memory at once."""
         lengths = np.maximum(self.corpus.source_lengths, self.corpus.target_lengths)
         order = np.argsort(-lengths, kind="stable")
-        yield from np.split(order, self._cut(lambda place: int(lengths[order[place]]))[1:-1])
+        starts = self._cut(lambda place: int(lengths[order[place]]))
+        yield from np.split(order, starts[1:-1])
 
     def in_order(self) -> Iterator[Batch]:
+        """The batches of `ordered`."""
         return map(self.load, self.ordered())
 
     def _buckets(self) -> Iterator[tuple[int, Indices]]:
@@ -240,22 +241,29 @@ class Batches:
             yield first, np.searchsorted(-_BOUNDS, -lengths, "right") - 1
 
     def _shuffled(self, epoch: int) -> tuple[int, Indices, Indices]:
+        """The plan of an epoch: its number, all pairs by bucket, the order of the batches."""
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
-        pairs, free = np.empty(len(self.corpus), np.int32), [*self._ends]
-        for first, buckets in self._buckets():  # a counting sort, which needs no second array
+        pairs = np.empty(len(self.corpus), np.int32)
+
+        # A counting sort, which needs no second array: every bucket is filled from its end.
+        free_ends = [*self._ends]
+        for first, buckets in self._buckets():
             for bucket in np.unique(buckets):
-                found = np.flatnonzero(buckets == bucket)[::-1] + first
-                pairs[free[bucket] - len(found) : free[bucket]] = found
-                free[bucket] -= len(found)
-        for bucket in np.split(pairs, self._ends[:-1]):
-            rng.shuffle(bucket)
+                members = np.flatnonzero(buckets == bucket)[::-1] + first
+                end = free_ends[bucket]
+                pairs[end - len(members) : end] = members
+                free_ends[bucket] -= len(members)
+
+        for pairs_of_bucket in np.split(pairs, self._ends[:-1]):
+            rng.shuffle(pairs_of_bucket)
         order = np.arange(self.per_epoch, dtype=np.int32)
         rng.shuffle(order)
         return epoch, pairs, order
 
     def _cut(self, longest: Callable[[int], int]) -> "array[int]":
-        """Where batches start and the last one ends, for pairs of falling length: longest(i) is
-        that of the i-th.
+        """Where each batch starts and the last one ends, for pairs of falling length.
+
+        longest(i) is the length of the i-th pair.
         """
         starts = array("i", [0])
         while starts[-1] < len(self.corpus):

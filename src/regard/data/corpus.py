@@ -1,11 +1,13 @@
-"""Pairs as ids on disk: written once in one stream, then mapped into memory, so that size does not
-matter.
+"""Pairs as ids on disk, written once in one stream.
+
+The files are mapped into memory, so that a corpus may be larger than it.
 """
 
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -16,39 +18,44 @@ import numpy.typing as npt
 
 from regard.data.pairs import Pair, Skipped
 from regard.errors import UserError
-from regard.text.encoder import encoder_for
+from regard.text.encoder import Encoder, consecutive, encoder_for
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
 FORMAT = 1
 _CHUNK = 10_000  # pairs encoded at a time: the more, the fewer different words in them
-_BLOCK = 64
+_BLOCK = 64  # rows from one start that is kept in memory to the next
 
 Ids = npt.NDArray[Any]
 
 
 class Corpus:
-    """Rows of ids. A source row ends with <eos> and is never empty; a target row is <bos> … <eos>.
+    """Rows of ids, a source and a target for each pair.
 
+    A source row ends with <eos> and is never empty; a target row is <bos> … <eos>.
     `target_lengths` counts what is predicted: the row without its <bos>. Memory holds the start of
     every 64th row; the rest is added up from the lengths.
     """
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        self.path, self.about, self.digest = path, about, str(about["digest"])
+        self.path = path
+        self.about = about
+        self.digest = str(about["digest"])
+
         self._lengths = _mapped(path / "lengths.bin", "<i4", (about["pairs"], 2))
         self.source_lengths, self.target_lengths = self._lengths.T
-        blocks = (
-            self._lengths[: len(self) // _BLOCK * _BLOCK].reshape(-1, 2 * _BLOCK).sum(1, np.int64)
-            + _BLOCK
-        )
-        self._starts = np.concatenate([[0], np.cumsum(blocks)])
-        self._ids = _mapped(
-            path / "ids.bin", about["dtype"], (int(self._lengths.sum(dtype=np.int64)) + len(self),)
-        )
+
+        # A pair takes its two lengths and one id more: the <bos>, which the lengths leave out.
+        whole_blocks = self._lengths[: len(self) // _BLOCK * _BLOCK].reshape(-1, 2 * _BLOCK)
+        block_sizes = whole_blocks.sum(1, np.int64) + _BLOCK
+        self._starts = np.concatenate([[0], np.cumsum(block_sizes)])
+
+        total = int(self._lengths.sum(dtype=np.int64)) + len(self)
+        self._ids = _mapped(path / "ids.bin", about["dtype"], (total,))
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
+        """Open a folder that `encode` wrote."""
         path = Path(path)
         try:
             about = json.loads((path / "corpus.json").read_text(encoding="utf-8"))
@@ -70,24 +77,22 @@ class Corpus:
             raise IndexError(i)
         block, place = divmod(i, _BLOCK)
         start = int(self._starts[block] + self._lengths[i - place : i].sum()) + place
-        source, target = self._lengths[i].tolist()
-        return self._ids[start : start + source], self._ids[
-            start + source : start + source + target + 1
-        ]
+        source_length, target_length = self._lengths[i].tolist()
+        middle = start + source_length
+        return self._ids[start:middle], self._ids[middle : middle + target_length + 1]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).open, (
-            self.path,
-        )  # a worker process maps the files again instead of copying them
+        # A worker process maps the files again instead of copying them.
+        return type(self).open, (self.path,)
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> Ids:
-    """A file as a plain array, which is ten times as fast to index as a memmap."""
+    """Map a file into memory as a plain array, which is ten times as fast to index as a memmap."""
     return np.asarray(np.memmap(path, dtype, "r", shape=shape))
 
 
 def digest_of(path: Path, dtype: str) -> str:
-    """The sum of a corpus' files."""
+    """The checksum of a corpus' files."""
     digest = sha256(dtype.encode())
     for name in ("ids.bin", "lengths.bin"):
         with (path / name).open("rb") as file:
@@ -114,40 +119,25 @@ def encode(
     path = Path(path)
     dtype = "<u2" if max(source.size, target.size) <= 2**16 else "<i4"
     encode_source = encoder_for(source)
-    encode_target = encode_source if target is source else encoder_for(target)
+    encode_chunk = partial(
+        _encode_chunk,
+        encode_source=encode_source,
+        encode_target=encode_source if target is source else encoder_for(target),
+        max_length=max_length,
+        too_long=lambda line: skipped.add(path.name, line, f"more than {max_length} tokens"),
+    )
+
     aside = path.with_name(f"{path.name}.tmp{os.getpid()}")
     aside.mkdir(parents=True, exist_ok=True)
     try:
-        count = 0
-        stream = iter(pairs)
-        with (aside / "ids.bin").open("wb") as ids, (aside / "lengths.bin").open("wb") as lengths:
-            while chunk := list(islice(stream, _CHUNK)):
-                sources = encode_source([pair.source for pair in chunk for _ in pair.targets])
-                targets = encode_target([text for pair in chunk for text in pair.targets])
-                fits = np.maximum(sources[1], targets[1]) < max_length
-                if not fits.all():
-                    lines = np.array([pair.line for pair in chunk for _ in pair.targets])
-                    for line in lines[~fits].tolist():
-                        skipped.add(path.name, line, f"more than {max_length} tokens")
-
-                rows, sizes = _rows(*_only(fits, *sources), *_only(fits, *targets))
-                ids.write(rows.astype(dtype).tobytes())
-                lengths.write(sizes.astype("<i4").tobytes())
-                count += len(sizes)
-                if watch is not None:
-                    watch(chunk)
-
+        count = _write(pairs, encode_chunk, aside, dtype, watch)
         if not count:
             raise UserError(
                 f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the "
                 f"longest length"
             )
-        about = {
-            "format": FORMAT,
-            "pairs": count,
-            "dtype": dtype,
-            "digest": digest_of(aside, dtype),
-        }
+        digest = digest_of(aside, dtype)
+        about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest}
         (aside / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
         shutil.rmtree(path, ignore_errors=True)
         aside.rename(path)
@@ -156,32 +146,69 @@ def encode(
     return Corpus.open(path)
 
 
+def _write(
+    pairs: Iterable[Pair],
+    encode_chunk: Callable[[list[Pair]], tuple[Ids, Ids]],
+    folder: Path,
+    dtype: str,
+    watch: Callable[[list[Pair]], None] | None,
+) -> int:
+    """Write the ids and lengths of pairs into a folder, and count the rows."""
+    count = 0
+    stream = iter(pairs)
+    with (folder / "ids.bin").open("wb") as ids, (folder / "lengths.bin").open("wb") as lengths:
+        while chunk := list(islice(stream, _CHUNK)):
+            rows, sizes = encode_chunk(chunk)
+            ids.write(rows.astype(dtype).tobytes())
+            lengths.write(sizes.astype("<i4").tobytes())
+            count += len(sizes)
+            if watch is not None:
+                watch(chunk)
+    return count
+
+
+def _encode_chunk(
+    chunk: list[Pair],
+    *,
+    encode_source: Encoder,
+    encode_target: Encoder,
+    max_length: int,
+    too_long: Callable[[int], None],
+) -> tuple[Ids, Ids]:
+    """Encode some pairs and arrange them as `_rows` does.
+
+    Pairs that are too long are left out; `too_long` is told the line of each.
+    """
+    sources, source_lengths = encode_source([pair.source for pair in chunk for _ in pair.targets])
+    targets, target_lengths = encode_target([text for pair in chunk for text in pair.targets])
+
+    fits = np.maximum(source_lengths, target_lengths) < max_length
+    if not fits.all():
+        lines = np.array([pair.line for pair in chunk for _ in pair.targets])
+        for line in lines[~fits].tolist():
+            too_long(line)
+        sources, source_lengths = _only(fits, sources, source_lengths)
+        targets, target_lengths = _only(fits, targets, target_lengths)
+    return _rows(sources, source_lengths, targets, target_lengths)
+
+
 def _only(wanted: Ids, ids: Ids, lengths: Ids) -> tuple[Ids, Ids]:
     """The ids and lengths of the wanted texts."""
-    if wanted.all():
-        return ids, lengths
     return ids[np.repeat(wanted, lengths)], lengths[wanted]
 
 
 def _rows(sources: Ids, source_lengths: Ids, targets: Ids, target_lengths: Ids) -> tuple[Ids, Ids]:
-    """source <eos> <bos> target <eos> for each pair, in one array; and the two lengths that a
-    corpus keeps of each.
+    """Arrange source <eos> <bos> target <eos> for each pair, in one array.
+
+    Also returns the two lengths that a corpus keeps of each pair: with <eos>, without <bos>.
     """
-    sizes = np.stack(
-        [source_lengths + 1, target_lengths + 1], 1
-    )  # (pairs, 2): with <eos>, without <bos>
+    sizes = np.stack([source_lengths + 1, target_lengths + 1], 1)  # (pairs, 2)
     ends = np.cumsum(sizes.sum(1) + 1)
     rows = np.full(int(ends[-1]) if len(ends) else 0, EOS, np.int32)
 
     first_target = ends - target_lengths - 1
     rows[first_target - 1] = BOS
-    rows[_places(first_target, target_lengths)] = targets
+    rows[consecutive(first_target, target_lengths)] = targets
     first_source = first_target - 2 - source_lengths
-    rows[_places(first_source, source_lengths)] = sources
+    rows[consecutive(first_source, source_lengths)] = sources
     return rows, sizes
-
-
-def _places(firsts: Ids, lengths: Ids) -> Ids:
-    """firsts[0], firsts[0] + 1 … lengths[0] of them, then from firsts[1] on, and so forth."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(firsts - before, lengths) + np.arange(int(lengths.sum()))

@@ -1,6 +1,4 @@
-"""Pairs that are read once from wherever they come and then, as often as need be, from one
-temporary file.
-"""
+"""Pairs that are read once from where they are, and later from a temporary file."""
 
 import tempfile
 import weakref
@@ -29,13 +27,15 @@ class _Chunk(NamedTuple):
 
 
 class Kept:
-    """Pairs that are kept while they are read for the first time; later readings come from the
-    file.
+    """Pairs that are kept in a file while they are read for the first time.
 
-    Call it to read. A reading that is left before its end keeps nothing. The file has a line for
-    each pair: its number, its source and its targets with tabs between them, as they come out of a
-    reader: cleaned and normalised. Nobody else sees the file, and the system removes it when the
-    process ends, however it ends. Memory: one record for a thousand pairs.
+    Call it to read; later readings come from the file. A reading that is left before its end keeps
+    nothing.
+
+    The file has a line for each pair: its number, its source and its targets with tabs between
+    them, as they come out of a reader: cleaned and normalised. Nobody else sees the file, and the
+    system removes it when the process ends, however it ends. Memory: one record for a thousand
+    pairs.
     """
 
     def __init__(
@@ -48,13 +48,14 @@ class Kept:
     ) -> None:
         self._read: Callable[[], Iterable[Pair]] | None = read
         self._folder = folder
-        self._share = share  # of all that is to be read, when so many pairs have been
-        self._tell = tell
+        self._share = share  # pairs read so far -> the share of all that is to be read
+        self._tell = tell  # is told that share
         self._file: Any = None
         self._chunks: list[_Chunk] = []
 
     @property
     def complete(self) -> bool:
+        """Whether the pairs have been read to their end."""
         return self._read is None
 
     def __len__(self) -> int:
@@ -63,7 +64,9 @@ class Kept:
         return sum(chunk.rows for chunk in self._chunks)
 
     def __call__(self) -> Iterator[Pair]:
-        return self._first(self._read) if self._read is not None else self.select(None)
+        if self._read is not None:
+            return self._first(self._read)
+        return self.select(None)
 
     def fill(self) -> None:
         """Read to the end, unless that has been done."""
@@ -75,14 +78,16 @@ class Kept:
         """The pairs at the places where `wanted` is True; None: all."""
         first = 0
         for chunk in self._chunks:
-            here = None if wanted is None else wanted[first : first + chunk.rows]
+            parse = _escaped_pair if chunk.escaped else _pair
+            if wanted is None:
+                yield from map(parse, self._rows(chunk))
+                continue
+
+            places = np.flatnonzero(wanted[first : first + chunk.rows])
             first += chunk.rows
-            if here is None:
-                yield from map(_pair if not chunk.escaped else _escaped_pair, self._rows(chunk))
-            elif here.any():
+            if len(places):
                 rows = self._rows(chunk)
-                parse = _pair if not chunk.escaped else _escaped_pair
-                yield from (parse(rows[i]) for i in np.flatnonzero(here).tolist())
+                yield from (parse(rows[i]) for i in places.tolist())
 
     def _first(self, read: Callable[[], Iterable[Pair]]) -> Iterator[Pair]:
         """Hand on what is read, and keep it."""
@@ -106,18 +111,21 @@ class Kept:
         self._read = None
 
     def _append(self, pairs: list[Pair]) -> None:
+        """Write some pairs at the end of the file."""
         fields = [(str(pair.line), pair.source, *pair.targets) for pair in pairs]
         text = "\n".join(map("\t".join, fields))
         tabs = sum(len(pair.targets) for pair in pairs) + len(pairs)
         escaped = "\\" in text or text.count("\n") != len(pairs) - 1 or text.count("\t") != tabs
         if escaped:
             text = "\n".join("\t".join(map(_escape, row)) for row in fields)
+        content = text.encode()
 
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
             weakref.finalize(self, self._file.close)
-        content = text.encode()
-        start = self._chunks[-1].start + self._chunks[-1].size if self._chunks else 0
+        start = 0
+        if self._chunks:
+            start = self._chunks[-1].start + self._chunks[-1].size
         self._file.seek(start)
         self._file.write(content)
         self._chunks.append(_Chunk(start, len(content), len(pairs), escaped))
@@ -144,5 +152,5 @@ def _escape(text: str) -> str:
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    parts = text.split("\\\\")  # what lies between two escaped backslashes
+    parts = text.split("\\\\")  # at every escaped backslash
     return "\\".join(part.replace("\\t", "\t").replace("\\n", "\n") for part in parts)

@@ -1,6 +1,4 @@
-"""A pair of texts, the record of the lines that gave none, and the hash that deals pairs out to
-splits.
-"""
+"""A pair of texts, the record of skipped lines, and the hash that deals pairs out to splits."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -32,28 +30,28 @@ class Skipped:
         self._last: dict[tuple[str, str], int] = defaultdict(int)
 
     def add(self, file: str, line: int, reason: str) -> None:
+        """Note a line, unless an earlier reading has noted it."""
         key = file, reason
-        if line > self._last[key]:
-            self._last[key] = line
-            self.counts[key] += 1
-            if len(self.first[key]) < 10:
-                self.first[key].append(line)
+        if line <= self._last[key]:
+            return
+        self._last[key] = line
+        self.counts[key] += 1
+        if len(self.first[key]) < 10:
+            self.first[key].append(line)
 
     def __len__(self) -> int:
         return sum(self.counts.values())
 
     def lines(self) -> list[str]:
         """For people: "pairs.tsv: skipped 2 lines: one column (lines 3, 812)"."""
-        said = []
+        messages = []
         for (file, reason), count in self.counts.items():
-            s, numbers = (
-                "s" if count > 1 else "",
-                [*map(str, self.first[file, reason]), *(["…"] if count > 10 else [])],
-            )
-            said.append(
-                f"{file}: skipped {count:,} line{s}: {reason} (line{s} {', '.join(numbers)})"
-            )
-        return said
+            numbers = ", ".join(map(str, self.first[file, reason]))
+            if count > 10:
+                numbers += ", …"
+            s = "s" if count > 1 else ""
+            messages.append(f"{file}: skipped {count:,} line{s}: {reason} (line{s} {numbers})")
+        return messages
 
 
 def stable_hashes(texts: Iterable[str], seed: int = 0) -> npt.NDArray[np.uint64]:
@@ -65,6 +63,5 @@ def stable_hashes(texts: Iterable[str], seed: int = 0) -> npt.NDArray[np.uint64]
 
 def stable_hash(text: str, seed: int = 0) -> int:
     """64 bits that are the same on every machine and in every run."""
-    return int.from_bytes(
-        blake2b(text.encode(), digest_size=8, salt=seed.to_bytes(8, "little", signed=True)).digest()
-    )
+    salt = seed.to_bytes(8, "little", signed=True)
+    return int.from_bytes(blake2b(text.encode(), digest_size=8, salt=salt).digest())

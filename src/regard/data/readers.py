@@ -1,8 +1,7 @@
-"""Files to pairs, one line at a time: TSV, JSON lines, Parquet, two aligned files; gzip in front of
-any text.
+"""Files to pairs, one line at a time: TSV, JSON lines, Parquet or two aligned files.
 
-A line that gives no pair is skipped and counted; a file that cannot be what it should be is a
-UserError.
+Any text may be packed by gzip. A line that gives no pair is skipped and counted; a file that
+cannot be what it should be is a UserError.
 """
 
 import gzip
@@ -11,7 +10,7 @@ import os
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,9 +22,10 @@ from regard.text.vocabulary import normalise
 MAX_CHARACTERS = 10_000
 _MAX_LINE = 1_000_000  # bytes
 _BLOCK = 1 << 20
+# How UTF-16, pictures, PDF, programs and archives begin.
 _BINARY = (
-    *b"\xff\xfe \xfe\xff \x89PNG \xff\xd8 GIF8 %PDF \x7fELF PK\x03\x04".split(),
-    *b"\xfd7zXZ BZh \x1f\x8b".split(),
+    *(b"\xff\xfe", b"\xfe\xff", b"\x89PNG", b"\xff\xd8", b"GIF8", b"%PDF"),
+    *(b"\x7fELF", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"\x1f\x8b"),
 )
 _JSON = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet", ".pq")
@@ -33,14 +33,13 @@ SUFFIXES = (".tsv", ".txt", *_JSON, *_PARQUET)
 
 
 class Position:
-    """How far the file that is being read has been read, for a progress bar. Not known for
-    Parquet.
-    """
+    """How far a file has been read, for a progress bar; not known for Parquet."""
 
     def __init__(self) -> None:
         self.file: BinaryIO | None = None  # as it lies on disk: not yet unpacked
 
     def share(self) -> float | None:
+        """The share of the file that has been read, if it is open."""
         if self.file is None or self.file.closed:
             return None
         return self.file.tell() / max(1, os.fstat(self.file.fileno()).st_size)
@@ -58,54 +57,56 @@ def read(
     skipped: Skipped,
     position: Position | None = None,
 ) -> Iterator[Pair]:
-    """The pairs of a file, in order, in constant memory; NFC, without outer white space, otherwise
-    as they stand.
+    """The pairs of a file, in order and in constant memory.
 
-    `source` and `target` name the keys of JSON lines, the columns of Parquet, or the endings of two
-    aligned files, for which `path` is either file or what their names have in common: "train" for
-    train.en and train.de.
+    The texts are NFC, without outer white space, otherwise as they stand. `source` and `target`
+    name the keys of JSON lines, the columns of Parquet, or the endings of two aligned files, for
+    which `path` is either file or what their names have in common: "train" for train.en and
+    train.de.
     """
-    if source and target and (both := aligned(path, source, target)):
-        _check(both[0])
-        _check(both[1])
-        counts = [_count_lines(file, file.stat().st_size, file.stat().st_mtime_ns) for file in both]
-        if (
-            counts[0] != counts[1]
-        ):  # asked before the first pair, since every pair after the missing line would be wrong
-            raise UserError(
-                f"{both[0]} has {counts[0]:,} lines and {both[1]} has {counts[1]:,}; aligned "
-                f"files need as many"
-            )
-        rows = zip(_lines(both[0], position), _lines(both[1]))
-        return _pairs(
-            f"{both[0].name} + {both[1].name}", rows, lambda lines: [*map(_text, lines)], skipped
-        )
-    block, ending = _check(path), Path(plain_name(path)).suffix.lower()
-    if ending == ".tsv" and (source or target):
+    if source and target:
+        both = aligned(path, source, target)
+        if both is not None:
+            return _read_aligned(*both, skipped, position)
+
+    block = _check(path)
+    suffix = Path(plain_name(path)).suffix.lower()
+    if suffix == ".tsv" and (source or target):
         raise UserError(
             f"{path}: the columns of a TSV have no names, so leave out data.source and data.target"
         )
-    source, target = source or "source", target or "target"
-    if ending in _PARQUET or block.startswith(b"PAR1"):
-        return _pairs(
-            path.name,
-            _parquet(path, source, target),
-            partial(_from_item, source=source, target=target),
-            skipped,
+
+    source = source or "source"
+    target = target or "target"
+    if suffix in _PARQUET or block.startswith(b"PAR1"):
+        parse = partial(_from_item, source=source, target=target)
+        return _pairs(path.name, _parquet(path, source, target), parse, skipped)
+    if suffix in _JSON:
+        _check_keys(path, block, source, target)
+        parse = partial(_from_json, source=source, target=target)
+        return _pairs(path.name, _lines(path, position), parse, skipped)
+    return _pairs(path.name, _lines(path, position), _from_tsv, skipped)
+
+
+def _read_aligned(
+    source: Path, target: Path, skipped: Skipped, position: Position | None
+) -> Iterator[Pair]:
+    """The pairs of two files whose lines belong together.
+
+    The lines are counted before the first pair is read, since every pair after a missing line would
+    be wrong.
+    """
+    _check(source)
+    _check(target)
+    source_lines = _count_lines_once(source)
+    target_lines = _count_lines_once(target)
+    if source_lines != target_lines:
+        raise UserError(
+            f"{source} has {source_lines:,} lines and {target} has {target_lines:,}; aligned "
+            f"files need as many"
         )
-    if ending not in _JSON:
-        return _pairs(path.name, _lines(path, position), _from_tsv, skipped)
-    with suppress(
-        ValueError, RecursionError
-    ):  # keys that the first line lacks are the caller's mistake, not the line's
-        if isinstance(first := json.loads(block.split(b"\n")[0]), dict):
-            _need(f"{path} line 1", first, source, target)
-    return _pairs(
-        path.name,
-        _lines(path, position),
-        partial(_from_json, source=source, target=target),
-        skipped,
-    )
+    rows = zip(_lines(source, position), _lines(target))
+    return _pairs(f"{source.name} + {target.name}", rows, _from_aligned, skipped)
 
 
 def plain_name(path: Path) -> str:
@@ -116,32 +117,43 @@ def plain_name(path: Path) -> str:
 def aligned(path: Path, source: str, target: str) -> tuple[Path, Path] | None:
     """The two files that `path` means, or None if it means something else."""
     stem = plain_name(path).removesuffix(f".{source}").removesuffix(f".{target}")
-    names = [(f"{stem}.{ending}", f"{stem}.{ending}.gz") for ending in (source, target)]
-    one, other = (
-        next(filter(os.path.isfile, map(path.with_name, either)), None) for either in names
-    )
-    if one and other:
-        return one, other
-    if one or other:
-        raise UserError(f"{one or other}: there is no {stem}.{target if one else source} beside it")
+    source_file = _with_or_without_gz(path.with_name(f"{stem}.{source}"))
+    target_file = _with_or_without_gz(path.with_name(f"{stem}.{target}"))
+    if source_file and target_file:
+        return source_file, target_file
+    if source_file:
+        raise UserError(f"{source_file}: there is no {stem}.{target} beside it")
+    if target_file:
+        raise UserError(f"{target_file}: there is no {stem}.{source} beside it")
+    return None
+
+
+def _with_or_without_gz(path: Path) -> Path | None:
+    """The file, or else its packed form; None if there is neither."""
+    for file in (path, path.with_name(f"{path.name}.gz")):
+        if os.path.isfile(file):
+            return file
     return None
 
 
 def _pairs(
     name: str, rows: Iterable[Any], parse: Callable[[Any], list[str]], skipped: Skipped
 ) -> Iterator[Pair]:
-    """The pair that `parse` finds in each row, source first; a row without one is noted by its
-    number.
+    """The pair that `parse` finds in each row, source first.
+
+    A row without a pair is noted by its number.
     """
     for line, row in enumerate(rows, 1):
         try:
             source, *targets = [normalise(text.strip(" \t\r\n")) for text in parse(row)]
             if not all(targets):
                 targets = [target for target in targets if target]
-            if not source or not targets:
-                raise _Skip(
-                    "empty target" if source else "empty source" if targets else "empty line"
-                )
+            if not source and not targets:
+                raise _Skip("empty line")
+            if not source:
+                raise _Skip("empty source")
+            if not targets:
+                raise _Skip("empty target")
             if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
                 raise _Skip("too long")
             yield Pair(source, tuple(targets), line)
@@ -155,6 +167,11 @@ def _text(line: bytes) -> str:
     if len(line) >= _MAX_LINE:
         raise _Skip("too long")
     return line.removeprefix(BOM_UTF8).decode()
+
+
+def _from_aligned(lines: tuple[bytes, bytes]) -> list[str]:
+    source, target = lines
+    return [_text(source), _text(target)]
 
 
 def _from_tsv(line: bytes) -> list[str]:
@@ -177,11 +194,10 @@ def _from_json(line: bytes, source: str, target: str) -> list[str]:
 def _from_item(item: Any, source: str, target: str) -> list[str]:
     if not isinstance(item, dict):
         raise _Skip("bad JSON")
-    others = item.get(target)
-    texts = [
-        text or ""
-        for text in (item.get(source), *(others if isinstance(others, list) else [others]))
-    ]
+    targets = item.get(target)
+    if not isinstance(targets, list):
+        targets = [targets]
+    texts = [text or "" for text in (item.get(source), *targets)]
     if not all(isinstance(text, str) for text in texts):
         raise _Skip("not two texts")
     "".join(texts).encode()  # a lone surrogate, which JSON can spell, is no UTF-8
@@ -189,6 +205,7 @@ def _from_item(item: Any, source: str, target: str) -> list[str]:
 
 
 def _parquet(path: Path, source: str, target: str) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet file."""
     try:
         import pyarrow.parquet as pq  # a slow import that few need
         from pyarrow.lib import ArrowException
@@ -207,18 +224,33 @@ def _parquet(path: Path, source: str, target: str) -> Iterator[dict[str, Any]]:
         ) from error
 
 
+def _check_keys(path: Path, block: bytes, source: str, target: str) -> None:
+    """Refuse keys that the first line of a JSON file lacks.
+
+    They are the caller's mistake; a first line that is no JSON is only a bad line.
+    """
+    try:
+        first = json.loads(block.split(b"\n")[0])
+    except (ValueError, RecursionError):
+        return
+    if isinstance(first, dict):
+        _need(f"{path} line 1", first, source, target)
+
+
 def _need(where: str, names: Iterable[str], source: str, target: str) -> None:
+    """Refuse data without the keys or columns `source` and `target`."""
     if not {source, target} <= {*names}:
-        there = ", ".join(map(repr, names)) or "nothing"
+        listed = ", ".join(map(repr, names)) or "nothing"
         raise UserError(
-            f"{where}: no {source!r} and {target!r}; it has {there} (set data.source and "
+            f"{where}: no {source!r} and {target!r}; it has {listed} (set data.source and "
             f"data.target)"
         )
 
 
 def _lines(path: Path, position: Position | None = None) -> Iterator[bytes]:
-    """Lines without their end; only "\\n" ends one. Of a line longer than any should be, the
-    beginning.
+    """Lines without their end; only "\\n" ends one.
+
+    Of a line longer than any should be, only the beginning comes.
     """
     with _opened(path, position) as file:
         while line := file.readline(_MAX_LINE):
@@ -228,18 +260,23 @@ def _lines(path: Path, position: Position | None = None) -> Iterator[bytes]:
             yield line.rstrip(b"\n")
 
 
+def _count_lines_once(path: Path) -> int:
+    """How many lines a file has, counted again only if its size or its time of change differs."""
+    stat = path.stat()
+    return _count_lines(path, stat.st_size, stat.st_mtime_ns)
+
+
 @lru_cache(64)
 def _count_lines(path: Path, size: int, changed: int) -> int:
-    """How many lines a file has, counted once for as long as its size and its time of change
-    stay.
-    """
     lines = 0
     block = b""
     with _opened(path) as file:
         while more := file.read(_BLOCK):
             lines += more.count(b"\n")
             block = more
-    return lines + (block != b"" and not block.endswith(b"\n"))
+    if block and not block.endswith(b"\n"):
+        lines += 1
+    return lines
 
 
 @contextmanager
@@ -251,32 +288,30 @@ def _opened(path: Path, position: Position | None = None) -> Iterator[BinaryIO]:
             raw.seek(0)
             if position is not None:
                 position.file = raw
-            yield gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[misc]  # reads like a BinaryIO
+            if packed:
+                yield gzip.GzipFile(fileobj=raw)  # type: ignore[misc]  # reads like a BinaryIO
+            else:
+                yield raw
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read, or damaged gzip ({error})") from error
 
 
 def _check(path: Path) -> bytes:
-    """The first bytes of a file; refuses what cannot be read as pairs."""
+    """The first bytes of a file, unless it cannot be read as pairs."""
+    if path.is_dir():
+        raise UserError(f"{path}: a folder, not a file")
+    if not path.exists():
+        raise UserError(f"{path}: no such file")
     if not path.is_file():
-        what = (
-            "a folder, not a file"
-            if path.is_dir()
-            else "a pipe or a device, not a file"
-            if path.exists()
-            else "no such file"
-        )
-        raise UserError(f"{path}: {what}")
+        raise UserError(f"{path}: a pipe or a device, not a file")
+
     with _opened(path) as file:
         block = file.read(1 << 16)
-    text = block.decode("utf-8", "replace")
     if not block:
         raise UserError(f"{path}: the file is empty")
     if block.startswith(b"PAR1"):
         return block
-    if block.startswith(_BINARY) or (
-        len(block) >= 64 and text.count("\0") + text.count("\ufffd") > 0.3 * len(text)
-    ):
+    if _is_binary(block):
         raise UserError(
             f"{path}: UTF-16 or a binary file; give TSV, JSON lines or Parquet, UTF-8, unpacked "
             f"but for gzip"
@@ -284,3 +319,10 @@ def _check(path: Path) -> bytes:
     if b"\n" not in block and b"\r" in block.rstrip(b"\r"):
         raise UserError(f"{path}: its lines end with CR alone; save it with LF")
     return block
+
+
+def _is_binary(block: bytes) -> bool:
+    if block.startswith(_BINARY):
+        return True
+    text = block.decode("utf-8", "replace")
+    return len(block) >= 64 and text.count("\0") + text.count("\ufffd") > 0.3 * len(text)

@@ -1,4 +1,4 @@
-"""What a user calls data, found and dealt out to training, dev and test so that nothing leaks."""
+"""Find the data that a user names, and deal it out to training, dev and test without leaks."""
 
 import os
 import re
@@ -24,18 +24,20 @@ from regard.errors import UserError, nearest
 from regard.text.vocabulary import normalise
 
 Items = Iterable[tuple[str, str | Sequence[str]]]
+"""Any (source, target) or (source, targets)."""
+
 Codes = npt.NDArray[np.uint8]
+"""The split of each pair: one of the four numbers below."""
+
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)
-_CHUNK = 1_000
-_NAMES = {
-    "train": ("train*",),
-    "dev": ("dev*", "val*"),
-    "test": ("test*",),
-}  # the files of a folder
+_CHUNK = 1_000  # pairs
+
+# How the files of each split begin in a folder.
+_NAMES = {"train": ("train*",), "dev": ("dev*", "val*"), "test": ("test*",)}
 
 
 class Keep(Protocol):
-    """Makes a Kept of a way to read pairs."""
+    """A function that makes a Kept of a way to read pairs."""
 
     def __call__(
         self, read: Callable[[], Iterable[Pair]], *, share: Callable[[int], float | None]
@@ -78,8 +80,9 @@ class Stream:
         return sum(1 for _ in self)
 
     def sample(self, count: int, seed: int) -> Iterable[Pair]:
-        """At most `count` pairs, drawn evenly over the stream, in their order. The same for the
-        same seed.
+        """At most `count` pairs, drawn evenly over the stream, in their order.
+
+        The same seed draws the same pairs.
         """
         total = self.count()
         if total <= count:
@@ -88,15 +91,15 @@ class Stream:
         chosen[_evenly(total, count, seed)] = True
         if not isinstance(self.read, Kept):
             return compress(self, chosen.tolist())
-        if self.codes is not None:
-            ours = self.codes == self.code
-            ours[ours] = chosen
-            chosen = ours
-        return self.read.select(chosen)
+        if self.codes is None:
+            return self.read.select(chosen)
+        wanted = self.codes == self.code
+        wanted[wanted] = chosen
+        return self.read.select(wanted)
 
 
 def _evenly(total: int, count: int, seed: int) -> npt.NDArray[np.int64]:
-    """`count` of `total` places: one, by lot, from each of as many equal stretches."""
+    """Draw `count` of `total` places: one from each of as many equal stretches."""
     edges = np.arange(count + 1) * total // count
     lots = np.random.default_rng(seed).random(count)
     return edges[:-1] + (lots * np.diff(edges)).astype(np.int64)
@@ -104,8 +107,9 @@ def _evenly(total: int, count: int, seed: int) -> npt.NDArray[np.int64]:
 
 @dataclass
 class Splits:
-    """The parts of a data set, None where there is none. `skipped` is complete once every stream
-    has been read.
+    """The parts of a data set, None where there is none.
+
+    `skipped` is complete once every stream has been read.
     """
 
     name: str
@@ -118,21 +122,19 @@ class Splits:
     drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
 
     def seen_in_training(self, sources: Iterable[str]) -> int:
-        """How many of these sources, each counted once, stand in the training pairs as they are
-        written.
-        """
+        """How many of these sources, each counted once, stand in training just as they are."""
         wanted = set(sources)
         if self.drawn is not None:
             return self.drawn.count(wanted)
         return len({pair.source for pair in self.train if pair.source in wanted})
 
     def split(self, name: str) -> Stream:
-        found = {"train": self.train, "dev": self.dev, "test": self.test, "long": self.long}
-        if (stream := found.get(name)) is None:
-            raise UserError(
-                f"{self.name} has no split {name!r}; it has "
-                f"{', '.join(key for key in found if found[key])}"
-            )
+        """The split of that name; that it is missing is an error."""
+        streams = {"train": self.train, "dev": self.dev, "test": self.test, "long": self.long}
+        stream = streams.get(name)
+        if stream is None:
+            names = ", ".join(key for key in streams if streams[key])
+            raise UserError(f"{self.name} has no split {name!r}; it has {names}")
         return stream
 
 
@@ -141,23 +143,36 @@ class Deal:
     """How pairs are dealt out."""
 
     limit: int | None = None  # at most so many training pairs, drawn evenly over the file
-    # what never spans two splits: equal sources, or ("pair") whatever shares a source or a target
+    # What never spans two splits: equal sources, or ("pair") whatever shares a source or a target.
     group: str = "source"
     dev: int | None = None  # so many pairs; None: a twentieth, at most 2,000
     test: int | None = None
     seed: int | None = None
 
+    def check(self) -> None:
+        """Refuse impossible wishes."""
+        limit_fits = self.limit is None or self.limit > 0
+        counts_fit = (self.dev or 0) >= 0 and (self.test or 0) >= 0
+        if self.group in ("source", "pair") and limit_fits and counts_fit:
+            return
+        raise UserError(
+            f"data.group={self.group} data.limit={self.limit} data.dev={self.dev} "
+            f"data.test={self.test}: group is source or pair, limit at least 1, dev and test at "
+            f"least 0"
+        )
+
 
 def named_data(spec: str | Path) -> str:
-    """`spec` as every command understands it: the name of a task, an absolute path, or a corpus
-    below $REGARD_DATA.
+    """What every command understands by `spec`.
 
-    A bare name that is a task means the task, also where a file of that name lies; `./NAME` or a
-    Path means the file.
+    It is the name of a task, an absolute path, or a corpus below $REGARD_DATA. A bare name that is
+    a task means the task, also where a file of that name lies; `./NAME` or a Path means the file.
     """
     if isinstance(spec, str) and spec in TASKS:
         return spec
-    return str(Path(spec).resolve()) if os.path.exists(spec) else str(spec)
+    if os.path.exists(spec):
+        return str(Path(spec).resolve())
+    return str(spec)
 
 
 def open_data(
@@ -170,49 +185,68 @@ def open_data(
     **deal: Any,
 ) -> Splits:
     """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA.
-    For `deal` see Deal.
 
-    With `keep` everything is read once, and later from a copy that is cleaned already: for who
-    reads it several times.
+    For `deal` see Deal. With `keep` everything is read once, and later from a copy that is cleaned
+    already: for callers that read it several times.
     """
+    if spec in TASKS:
+        return _open_task(spec, dict(options or {}), Deal(**deal), keep)
+    if options:
+        raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
+    return _dealt(_open_files(spec, source, target, keep), Deal(**deal))
+
+
+def _open_task(name: str, options: dict[str, str | int], deal: Deal, keep: Keep | None) -> Splits:
+    streams, drawn = _generated(TASKS[name], options, deal, keep)
+    splits = Splits(
+        name,
+        train=streams["train"],
+        dev=streams.get("dev"),
+        test=streams.get("test"),
+        long=streams.get("long"),
+        drawn=drawn,
+    )
+    if os.path.exists(name):
+        splits.notes.append(
+            f"{name} is the task of that name; write ./{name} for what lies in this folder"
+        )
+    return splits
+
+
+def _open_files(spec: str, source: str | None, target: str | None, keep: Keep | None) -> Splits:
+    """The splits that have files of their own."""
     skipped = Skipped()
     notes: list[str] = []
-    drawn = None
     streams: dict[str, Stream] = {}
-
-    if spec in TASKS:
-        streams, drawn = _generated(TASKS[spec], dict(options or {}), Deal(**deal), keep)
-        if os.path.exists(spec):
-            notes.append(
-                f"{spec} is the task of that name; write ./{spec} for what lies in this folder"
-            )
-    elif options:
-        raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
-    else:
-        for part, file in _files(spec, source, target, notes).items():
-            position = Position()
-            reading = partial(
-                read, file, source=source, target=target, skipped=skipped, position=position
-            )
-            some = partial(_some, spec, part, reading, skipped)
-            share = partial(_share_of_file, position)
-            streams[part] = Stream(keep(some, share=share) if keep is not None else some)
-            if (
-                keep is None or part == "test"
-            ):  # what cannot be read is told at once; what is kept is read to its end soon
-                next(some())
-
-    splits = Splits(
+    for part, file in _files(spec, source, target, notes).items():
+        position = Position()
+        read_file = partial(
+            read, file, source=source, target=target, skipped=skipped, position=position
+        )
+        read_some = partial(_some, spec, part, read_file, skipped)
+        streams[part] = _stream(read_some, partial(_share_of_file, position), keep)
+        # A file that cannot be read is told at once; one that is kept is soon read to its end.
+        if keep is None or part == "test":
+            next(read_some())
+    return Splits(
         spec,
-        streams["train"],
-        streams.get("dev"),
-        streams.get("test"),
-        streams.get("long"),
-        skipped,
-        notes,
-        drawn,
+        train=streams["train"],
+        dev=streams.get("dev"),
+        test=streams.get("test"),
+        skipped=skipped,
+        notes=notes,
     )
-    return splits if spec in TASKS else _dealt(splits, Deal(**deal))
+
+
+def _stream(
+    read: Callable[[], Iterable[Pair]],
+    share: Callable[[int], float | None],
+    keep: Keep | None,
+) -> Stream:
+    """A stream that is kept if there is a way to keep it."""
+    if keep is None:
+        return Stream(read)
+    return Stream(keep(read, share=share))
 
 
 def _share_of_file(position: Position, pairs: int) -> float | None:
@@ -221,6 +255,10 @@ def _share_of_file(position: Position, pairs: int) -> float | None:
 
 def _share_of(total: int, pairs: int) -> float:
     return pairs / total
+
+
+def _unknown_share(pairs: int) -> float | None:
+    return None
 
 
 def open_split(
@@ -232,10 +270,10 @@ def open_split(
     options: Options | None = None,
     **deal: Any,
 ) -> Stream:
-    """One split, to judge a run by. A folder need hold no more than that one file.
+    """One split, to judge a run by.
 
-    Names of languages or columns that a TSV has no use for are left out: a TSV can judge what was
-    trained on two files.
+    A folder need hold no more than that one file. Names of languages or columns that a TSV has no
+    use for are left out: a TSV can judge what was trained on two files.
     """
     folder = _place(spec, source, target)
     if spec in TASKS or folder is None or not folder.is_dir():
@@ -248,23 +286,23 @@ def open_split(
             f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split "
             f"it off"
         )
-    names: dict[str, Any] = (
-        {} if plain_name(file).endswith(".tsv") else {"source": source, "target": target}
-    )
+    names: dict[str, Any] = {}
+    if not plain_name(file).endswith(".tsv"):
+        names = {"source": source, "target": target}
 
     if split in ("dev", "test") and split in files:
         skipped = Skipped()
-        reading = partial(read, file, **names, skipped=skipped)
-        return Stream(partial(_some, spec, split, reading, skipped))
+        read_file = partial(read, file, **names, skipped=skipped)
+        return Stream(partial(_some, spec, split, read_file, skipped))
     return open_data(spec, **names, options=options, **deal).split(split)
 
 
 def _some(
-    spec: str, part: str, reading: Callable[[], Iterable[Pair]], skipped: Skipped
+    spec: str, part: str, read_pairs: Callable[[], Iterable[Pair]], skipped: Skipped
 ) -> Iterator[Pair]:
     """The pairs; that there is none is an error."""
     pair = None
-    for pair in reading():
+    for pair in read_pairs():
         yield pair
     if pair is None:
         why = "; ".join(skipped.lines())
@@ -272,27 +310,27 @@ def _some(
 
 
 def from_iterable(data: Items, *, keep: Keep | None = None, **deal: Any) -> Splits:
-    """Splits of any (source, target or targets); an iterator, which can be read but once, is kept:
-    in memory, or by `keep`.
+    """Splits of any (source, target) or (source, targets).
+
+    An iterator, which can be read but once, is kept: in memory, or by `keep`.
     """
-    once = iter(data) is data
-    again: Items = list(data) if once and keep is None else data
-    reading = partial(_numbered, lambda: again)
-    total = len(again) if isinstance(again, Sized) else None
-    share = partial(_share_of, total) if total else lambda pairs: None
-    return _dealt(
-        Splits("pairs", Stream(keep(reading, share=share) if keep is not None else reading)),
-        Deal(**deal),
-    )
+    read_once = iter(data) is data
+    items: Items = list(data) if read_once and keep is None else data
+
+    share: Callable[[int], float | None] = _unknown_share
+    if isinstance(items, Sized) and len(items):
+        share = partial(_share_of, len(items))
+    stream = _stream(partial(_numbered, lambda: items), share, keep)
+    return _dealt(Splits("pairs", stream), Deal(**deal))
 
 
 def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
+    """The items as normalised pairs, numbered from 1."""
     for line, item in enumerate(items(), 1):
         try:
             source, target = item
-            first, second, *more = map(
-                normalise, (source, target) if isinstance(target, str) else (source, *target)
-            )
+            texts = (source, target) if isinstance(target, str) else (source, *target)
+            first, second, *more = map(normalise, texts)
         except (TypeError, ValueError, AttributeError):
             raise UserError(
                 f"item {line} of the pairs: a pair is (source, target) or (source, [targets])"
@@ -303,55 +341,58 @@ def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
 def _generated(
     task: Task, options: dict[str, str | int], deal: Deal, keep: Keep | None
 ) -> tuple[dict[str, Stream], Drawn | None]:
-    """A task's streams, and what keeps dev and test from repeating training where independent draws
-    would.
+    """A task's streams, and what keeps dev and test from repeating training.
 
-    Dev and test may share a formula with each other: neither is learned from.
+    The second is None where independent draws do not repeat it, or may. Dev and test may share a
+    formula with each other: neither is learned from.
     """
-    overlap = task.apart != "drawn" or yes_or_no(
-        f"{task.name} overlap", options.pop("overlap", False)
-    )
-    counts = {
-        part: whole_number(part, options.pop(part, getattr(task, part)))
-        for part in ("train", "dev", "test")
-    }
-    counts["train"] = min(counts["train"], deal.limit or counts["train"])
-    counts |= {
-        part: count for part, count in (("dev", deal.dev), ("test", deal.test)) if count is not None
-    }
-    if counts["train"] < 1 or min(counts.values()) < 0:
-        raise UserError(
-            f"{task.name} train={counts['train']} dev={counts['dev']} test={counts['test']}: "
-            f"nothing to train on"
-        )
-    counts["long"] = counts["test"]
+    overlap = True
+    if task.apart == "drawn":
+        overlap = yes_or_no(f"{task.name} overlap", options.pop("overlap", False))
+    counts = _counts(task, options, deal)
+    draw = partial(task.pairs, seed=deal.seed, options=options)
 
     def stream(part: str, items: Callable[[], Items]) -> Stream:
-        reading = partial(_numbered, items)
-        share = partial(_share_of, counts[part])
-        return Stream(keep(reading, share=share) if keep is not None else reading)
+        return _stream(partial(_numbered, items), partial(_share_of, counts[part]), keep)
 
-    drawing = partial(task.pairs, seed=deal.seed, options=options)
     parts = [part for part in task.splits if counts[part]]
-    streams = {part: stream(part, partial(drawing, counts[part], split=part)) for part in parts}
+    streams = {part: stream(part, partial(draw, counts[part], split=part)) for part in parts}
     for part in parts:
-        next(drawing(1, split=part), None)  # wrong options are told at once
+        next(draw(1, split=part), None)  # wrong options are told at once
     if overlap or task.space is None:
         return streams, None
 
     drawn = Drawn(task.name, streams["train"], task.space(**task.chosen(options)))
     for part in streams.keys() - {"train"}:
-        streams[part] = stream(part, partial(_held_out, drawn, drawing, counts[part], part))
+        streams[part] = stream(part, partial(_held_out, drawn, draw, counts[part], part))
     return streams, drawn
 
 
-def _held_out(drawn: Drawn, drawing: Callable[..., Pairs], count: int, split: str) -> Pairs:
-    return drawn.held_out(drawing(None, split=split), count, split)
+def _counts(task: Task, options: dict[str, str | int], deal: Deal) -> dict[str, int]:
+    """How many pairs each split of a task has; takes them out of the options."""
+    train = whole_number("train", options.pop("train", task.train))
+    dev = whole_number("dev", options.pop("dev", task.dev))
+    test = whole_number("test", options.pop("test", task.test))
+    if deal.limit:
+        train = min(train, deal.limit)
+    if deal.dev is not None:
+        dev = deal.dev
+    if deal.test is not None:
+        test = deal.test
+
+    if train < 1 or dev < 0 or test < 0:
+        raise UserError(f"{task.name} train={train} dev={dev} test={test}: nothing to train on")
+    return {"train": train, "dev": dev, "test": test, "long": test}
+
+
+def _held_out(drawn: Drawn, draw: Callable[..., Pairs], count: int, split: str) -> Pairs:
+    return drawn.held_out(draw(None, split=split), count, split)
 
 
 def _place(spec: str, source: str | None, target: str | None) -> Path | None:
-    """The file or folder that `spec` names, here or below $REGARD_DATA. Aligned files go by what
-    their names share.
+    """The file or folder that `spec` names, here or below $REGARD_DATA.
+
+    Aligned files go by what their names share.
     """
     home = os.environ.get("REGARD_DATA")
     for path in (Path(spec), Path(home or "", spec)):
@@ -379,12 +420,11 @@ def _not_there(spec: str) -> UserError:
     if os.sep in spec or Path(spec).suffix:
         return UserError(f"{spec}: no such file or folder")
     home = os.environ.get("REGARD_DATA")
-    names = [*TASKS, *(path.name for path in sorted(Path(home).glob("*/")))] if home else [*TASKS]
-    below = (
-        "below $REGARD_DATA"
-        if home
-        else "(they are looked for below $REGARD_DATA, which is not set)"
-    )
+    names = [*TASKS]
+    below = "(they are looked for below $REGARD_DATA, which is not set)"
+    if home:
+        names += [path.name for path in sorted(Path(home).glob("*/"))]
+        below = "below $REGARD_DATA"
     return UserError(
         f"no data {spec!r}: no such task, file or folder, nor a named corpus "
         f"{below}{nearest(spec, names)}"
@@ -398,12 +438,11 @@ def _parts(
     files: dict[str, Path] = {}
     for part, patterns in _NAMES.items():
         candidates = sorted(file for pattern in patterns for file in folder.glob(pattern))
-        usable = [
-            file
-            for file in candidates
-            if source and target and plain_name(file).endswith(f".{source}")
-        ]
-        usable = usable or [file for file in candidates if plain_name(file).endswith(SUFFIXES)]
+        usable: list[Path] = []
+        if source and target:
+            usable = [file for file in candidates if plain_name(file).endswith(f".{source}")]
+        if not usable:
+            usable = [file for file in candidates if plain_name(file).endswith(SUFFIXES)]
 
         others = ", ".join(file.name for file in usable[1:])
         if others and part == "train":
@@ -423,35 +462,30 @@ def _listed(folder: Path) -> str:
 
 def _dealt(splits: Splits, deal: Deal) -> Splits:
     """Split off from the training pairs what is missing, and keep `limit` of them."""
-    if (
-        deal.group not in ("source", "pair")
-        or deal.limit == 0
-        or min(deal.limit or 0, deal.dev or 0, deal.test or 0) < 0
-    ):
-        wish = (
-            f"data.group={deal.group} data.limit={deal.limit} data.dev={deal.dev} "
-            f"data.test={deal.test}"
-        )
-        raise UserError(
-            f"{wish}: group is source or pair, limit at least 1, dev and test at least 0"
-        )
-    dev, test = 0 if splits.dev else deal.dev, 0 if splits.dev or splits.test else deal.test
+    deal.check()
+    dev = 0 if splits.dev else deal.dev
+    test = 0 if splits.dev or splits.test else deal.test
     if dev == test == 0 and deal.limit is None:
         return splits
-    keys = _groups(splits.train, deal.group, deal.seed or 0)
+
+    seed = deal.seed or 0
+    keys = _groups(splits.train, deal.group, seed)
     if (dev or 0) + (test or 0) >= len(keys):
         raise UserError(
             f"{splits.name}: of {len(keys):,} pairs dev={dev or 0} and test={test or 0} leave "
             f"none for training"
         )
     codes = _deal(keys, dev, test)
-    _thin(codes, deal.limit or len(codes), deal.seed or 0)
-    parts = {code: Stream(splits.train.read, codes, code) for code in np.unique(codes)}
-    splits.train, splits.dev, splits.test = (
-        parts[_TRAIN],
-        parts.get(_DEV, splits.dev),
-        parts.get(_TEST, splits.test),
-    )
+    if deal.limit is not None:
+        _thin(codes, deal.limit, seed)
+
+    read_all = splits.train.read
+    present = np.unique(codes)
+    splits.train = Stream(read_all, codes, _TRAIN)
+    if _DEV in present:
+        splits.dev = Stream(read_all, codes, _DEV)
+    if _TEST in present:
+        splits.test = Stream(read_all, codes, _TEST)
     if splits.dev is None and dev != 0:
         splits.dev = splits.train
         splits.notes.append(
@@ -461,26 +495,33 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
 
 
 def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint32]:
-    """A random number for each pair, equal for pairs that must stay together (and by chance for a
-    few that need not).
+    """A random number for each pair, equal for pairs that must stay together.
+
+    By chance it is equal for a few others too.
     """
     if group == "pair":
         return _connected(pairs, seed)
     keys = array("I")
     stream = iter(pairs)
     while chunk := [pair.source for pair in islice(stream, _CHUNK)]:
-        keys.frombytes((stable_hashes(chunk, seed) >> np.uint64(32)).astype(np.uint32).tobytes())
+        hashes = stable_hashes(chunk, seed) >> np.uint64(32)
+        keys.frombytes(hashes.astype(np.uint32).tobytes())
     return np.frombuffer(keys, np.uint32)
 
 
 def _connected(pairs: Iterable[Pair], seed: int) -> npt.NDArray[np.uint32]:
-    """The same, for pairs that share a source or a target, or a third pair with both."""
+    """The same, for pairs that share a source or a target, or are linked by other pairs."""
     sources = array("Q")
     parent: dict[int, int] = {}  # trees of hashed texts: one tree for all that must stay together
 
     def root(text: int) -> int:
-        while (above := parent.get(text, text)) != text:
-            parent[text] = text = parent.get(above, above)
+        """The root of the tree; halves the way to it for the next time."""
+        above = parent.get(text, text)
+        while above != text:
+            grandparent = parent.get(above, above)
+            parent[text] = grandparent
+            text = grandparent
+            above = parent.get(text, text)
         return text
 
     for pair in pairs:
@@ -491,33 +532,41 @@ def _connected(pairs: Iterable[Pair], seed: int) -> npt.NDArray[np.uint32]:
 
 
 def _deal(keys: npt.NDArray[np.uint32], dev: int | None, test: int | None) -> Codes:
-    """The split of each pair: the groups with the smallest keys are dev, the next test. Training is
-    never empty.
+    """The split of each pair: the groups with the smallest keys are dev, the next test.
+
+    Training is never empty.
     """
-    n, first = len(keys), 0
-    usual = min(2_000, max(1, n // 20)) if n > 2 else 0
-    ordered, codes = np.sort(keys), np.full(n, _TRAIN, np.uint8)
-    for code, count in (
-        (_DEV, usual if dev is None else dev),
-        (_TEST, usual if test is None else test),
-    ):
-        group = ordered[first]
-        last = int(
-            np.searchsorted(ordered, ordered[min(first + count, n - 1)])
-        )  # whole groups only, never the last
-        end = int(np.searchsorted(ordered, group, "right"))
-        if count and last == first and end < n and end - first <= max(1, n // 4):
-            # the first group alone is larger than what was asked for: take it, if most is left
-            last = end
-        codes[(keys >= group) & (keys < ordered[last])] = code
-        first = last
+    pairs = len(keys)
+    usual = min(2_000, max(1, pairs // 20)) if pairs > 2 else 0
+    dev_count = usual if dev is None else dev
+    test_count = usual if test is None else test
+
+    ordered = np.sort(keys)
+    codes = np.full(pairs, _TRAIN, np.uint8)
+    test_start = _end_of_split(ordered, 0, dev_count)
+    test_end = _end_of_split(ordered, test_start, test_count)
+    codes[keys < ordered[test_end]] = _TEST
+    codes[keys < ordered[test_start]] = _DEV
     return codes
 
 
-def _thin(codes: Codes, limit: int, seed: int) -> None:
-    """Keep `limit` training pairs: one, by lot, from each of as many equal stretches of the
-    file.
+def _end_of_split(ordered: npt.NDArray[np.uint32], start: int, count: int) -> int:
+    """Where a split of about `count` pairs ends that starts at `start` of the sorted keys.
+
+    It has whole groups only, never the last group, and no more than `count` pairs. But a first
+    group that is larger than that is taken alone, unless it has more than a quarter of all pairs.
     """
+    total = len(ordered)
+    end = int(np.searchsorted(ordered, ordered[min(start + count, total - 1)]))
+    if count and end == start:
+        first_group_end = int(np.searchsorted(ordered, ordered[start], "right"))
+        if first_group_end < total and first_group_end - start <= max(1, total // 4):
+            return first_group_end
+    return end
+
+
+def _thin(codes: Codes, limit: int, seed: int) -> None:
+    """Keep `limit` training pairs: one, drawn at random, from each of as many equal stretches."""
     places = np.flatnonzero(codes == _TRAIN)
     if limit < len(places):
         codes[places] = _UNUSED
@@ -526,10 +575,12 @@ def _thin(codes: Codes, limit: int, seed: int) -> None:
 
 def grouped(pairs: Iterable[Pair]) -> list[Pair]:
     """Each distinct source once, with all its different targets: what a model is judged by."""
-    found: dict[str, tuple[int, dict[str, None]]] = {}
+    lines: dict[str, int] = {}
+    targets: dict[str, dict[str, None]] = {}
     for pair in pairs:
-        found.setdefault(pair.source, (pair.line, {}))[1].update(dict.fromkeys(pair.targets))
-    return [Pair(source, tuple(targets), line) for source, (line, targets) in found.items()]
+        lines.setdefault(pair.source, pair.line)
+        targets.setdefault(pair.source, {}).update(dict.fromkeys(pair.targets))
+    return [Pair(source, tuple(targets[source]), line) for source, line in lines.items()]
 
 
 @dataclass(frozen=True)
@@ -547,23 +598,28 @@ class _Letters(dict[int, int | None]):
     """A table for str.translate: letters, their marks, digits and spaces stay, the rest goes."""
 
     def __missing__(self, code: int) -> int | None:
-        return self.setdefault(
-            code, code if category(chr(code))[0] in "LMN" or chr(code).isspace() else None
-        )
+        character = chr(code)
+        stays = category(character)[0] in "LMN" or character.isspace()
+        self[code] = code if stays else None
+        return self[code]
 
 
-_LETTERS, _LETTER = _Letters(), re.compile(r"[^\W\d_]")
+_LETTERS = _Letters()
+_LETTER = re.compile(r"[^\W\d_]")
 _PUNCTUATION = " .,;:!?…\"'"  # the most frequent, and spaces: what _plain takes away at both ends
 
 
 def _plain(text: str) -> str:
     """What near-duplicates have in common; nothing without a letter, for 1+2 is not nearly 12."""
-    return " ".join(text.casefold().translate(_LETTERS).split()) if _LETTER.search(text) else ""
+    if not _LETTER.search(text):
+        return ""
+    return " ".join(text.casefold().translate(_LETTERS).split())
 
 
 class Overlap:
-    """Counts what dev and test share with the training pairs it is shown, and what those repeat: 8
-    bytes a training pair.
+    """Counts what dev and test share with the training pairs it is shown, and what those repeat.
+
+    Memory: 8 bytes a training pair.
     """
 
     def __init__(self, dev: Iterable[Pair], test: Iterable[Pair]) -> None:
@@ -577,7 +633,7 @@ class Overlap:
         self._pairs = array("q")
 
     def add(self, pairs: Iterable[Pair]) -> None:
-        """Some training pairs."""
+        """Look at some training pairs."""
         held = self._held
         for source, targets, _ in pairs:
             if source in held:
@@ -590,8 +646,9 @@ class Overlap:
                 self._pairs.append(hash((source, target)))
 
     def _may_be_near(self, text: str) -> bool:
-        """Whether its first and last words are those of a held-out text, or not easily told:
-        quicker than _plain.
+        """Whether _plain may find it among the held-out texts, quickly told by first and last word.
+
+        Where these cannot be told easily, the answer is yes.
         """
         words = text.strip(_PUNCTUATION).split(None, 1)
         if not words or not self._plain:
@@ -601,24 +658,20 @@ class Overlap:
         return not first or not last or (first, last) in self._ends
 
     def leaks(self) -> Leaks:
+        """What has been counted so far."""
         hashes = np.asarray(self._pairs)
         hashes.sort()
-        repeated = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
-        near_dev = sum(_plain(source) in self._near for source in self._dev - self._exact)
-        near_test = sum(_plain(source) in self._near for source in self._test - self._exact)
         return Leaks(
-            repeated,
-            len(self._dev & self._exact),
-            len(self._test & self._exact),
-            near_dev,
-            near_test,
+            duplicates=int(np.count_nonzero(hashes[1:] == hashes[:-1])),
+            dev=len(self._dev & self._exact),
+            test=len(self._test & self._exact),
+            near_dev=sum(_plain(source) in self._near for source in self._dev - self._exact),
+            near_test=sum(_plain(source) in self._near for source in self._test - self._exact),
         )
 
 
 def leaks(splits: Splits) -> Leaks:
-    """Count what dev and test share with training, and what training repeats: 8 bytes a training
-    pair.
-    """
+    """Count what dev and test share with training, and what training repeats."""
     overlap = Overlap(splits.dev or (), splits.test or ())
     overlap.add(splits.train)
     return overlap.leaks()

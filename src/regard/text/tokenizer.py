@@ -19,10 +19,8 @@ from regard.text.vocabulary import FIRST, PAD, SPECIALS, UNK, UNKNOWN, normalise
 FORMAT = 1
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
 _UNKNOWN = UNKNOWN.encode()
-_PATTERNS = {
-    "characters": re.compile(".", re.DOTALL),
-    "words": re.compile(r"\S+"),
-}  # code points; runs without white space
+# A token of these kinds is a code point, or a run without white space.
+_PATTERNS = {"characters": re.compile(".", re.DOTALL), "words": re.compile(r"\S+")}
 _CUTS = 1 << 18  # cut words that are remembered, some hundred bytes each
 
 
@@ -48,20 +46,23 @@ class Tokenizer:
         self.size = FIRST + len(tokens)
 
     def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
         raise NotImplementedError
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The ids of each text."""
         return [self.encode(text) for text in texts]
 
     def pieces(self, text: str) -> list[Piece]:
         """The ids of encode, each with its share of the text."""
         ids = self.encode(text)
-        return [
-            Piece(id, shown, *span)
-            for id, shown, span in zip(ids, self.token_texts(ids), self.spans(ids))
-        ]
+        pieces = []
+        for id, shown, (start, end) in zip(ids, self.token_texts(ids), self.spans(ids)):
+            pieces.append(Piece(id, shown, start, end))
+        return pieces
 
     def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids, without specials."""
         known = self._known
         parts = [known[id] if 0 <= id < self.size else _UNKNOWN for id in ids]
         if self.joint:
@@ -76,27 +77,30 @@ class Tokenizer:
     def spans(self, ids: Iterable[int]) -> list[tuple[int, int]]:
         """Where each token lies in decode(ids), in characters; a special is an empty span."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        spans, end = [], 0  # end: characters finished so far
+        spans = []
+        end = 0  # characters finished so far
         for id in ids:
             token = self._known[id] if 0 <= id < self.size else _UNKNOWN
-            start = end + len(self.joint) if token and end else end
+            if not token:
+                spans.append((end, end))
+                continue
+            start = end + len(self.joint) if end else end
             end = start + len(decoder.decode(token))
-            begun = (
-                decoder.getstate()[0] if token else b""
-            )  # a character that the next token goes on with
+            begun, _ = decoder.getstate()  # a character that the next token goes on with
             spans.append((start, end + len(begun.decode("utf-8", "replace"))))
         return spans
 
     def token_texts(self, ids: Iterable[int]) -> list[str]:
         """One string per id to show on an axis; specials by name."""
         shown = self._shown
-        return [shown[i] if 0 <= i < self.size else UNKNOWN for i in map(int, ids)]
+        return [shown[id] if 0 <= id < self.size else UNKNOWN for id in map(int, ids)]
 
     @cached_property
     def _shown(self) -> list[str]:
         return [*SPECIALS, *(token.decode("utf-8", "replace") for token in self._tokens)]
 
     def to_json(self) -> dict[str, Any]:
+        """What `from_json` makes an equal tokenizer of."""
         return {"kind": self.kind}
 
     @cached_property
@@ -108,8 +112,9 @@ class Tokenizer:
 
 
 class Listed(Tokenizer):
-    """Characters or words, looked up in a list. A token that spells "<eos>" is an ordinary
-    token.
+    """Characters or words, looked up in a list.
+
+    A token that spells "<eos>" is an ordinary token.
     """
 
     def __init__(self, kind: str, tokens: list[str]) -> None:
@@ -119,13 +124,12 @@ class Listed(Tokenizer):
             raise ValueError("a vocabulary holds each token once")
 
     def encode(self, text: str) -> list[int]:
-        return [
-            self._ids.get(token, UNK) for token in _PATTERNS[self.kind].findall(normalise(text))
-        ]
+        tokens = _PATTERNS[self.kind].findall(normalise(text))
+        return [self._ids.get(token, UNK) for token in tokens]
 
     def pieces(self, text: str) -> list[Piece]:
-        found = _PATTERNS[self.kind].finditer(normalise(text))
-        return [Piece(self._ids.get(token[0], UNK), token[0], *token.span()) for token in found]
+        matches = _PATTERNS[self.kind].finditer(normalise(text))
+        return [Piece(self._ids.get(match[0], UNK), match[0], *match.span()) for match in matches]
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "tokens": list(self._ids)}
@@ -142,45 +146,53 @@ class Bytes(Tokenizer):
 
 
 class Subwords(Tokenizer):
-    """BPE or Unigram over bytes, by the `tokenizers` library. It holds no special tokens: our id is
-    its id + FIRST.
+    """BPE or Unigram over bytes, by the `tokenizers` library.
+
+    The library's model holds no special tokens: our id is its id + FIRST.
     """
 
     def __init__(self, kind: str, model: hf.Tokenizer) -> None:
         self._model = model
-        alphabet, tokens = _byte_alphabet(), {id: token for token, id in model.get_vocab().items()}
-        super().__init__(
-            kind, [bytes(alphabet[letter] for letter in tokens[id]) for id in range(len(tokens))]
+        alphabet = _byte_alphabet()
+        spellings = {id: token for token, id in model.get_vocab().items()}
+        tokens = [
+            bytes(alphabet[letter] for letter in spellings[id]) for id in range(len(spellings))
+        ]
+        super().__init__(kind, tokens)
+        self._ids = {token: FIRST + id for id, token in spellings.items()}
+
+        # What a word begins with: a special, or a token that opens with a space.
+        self._openers = {*range(FIRST)}
+        self._openers.update(
+            FIRST + id for id, token in enumerate(tokens) if token.startswith(b" ")
         )
-        self._ids = {token: FIRST + id for id, token in tokens.items()}
-        self._openers = {
-            *range(FIRST),
-            *(FIRST + i for i, token in enumerate(self._tokens) if token.startswith(b" ")),
-        }
         self._cuts = lru_cache(_CUTS)(self._cut)
 
     def encode(self, text: str) -> list[int]:
-        return [
-            FIRST + id for id in self._model.encode(normalise(text), add_special_tokens=False).ids
-        ]
+        encoding = self._model.encode(normalise(text), add_special_tokens=False)
+        return [FIRST + id for id in encoding.ids]
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        encoded = self._model.encode_batch_fast(
+        encodings = self._model.encode_batch_fast(
             [normalise(text) for text in texts], add_special_tokens=False
         )
-        return [[FIRST + id for id in one.ids] for one in encoded]
+        return [[FIRST + id for id in encoding.ids] for encoding in encodings]
 
     def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
-        """BPE-dropout (Provilkov et al., 2020), the same for the same arguments: each word gets one
-        of 16 cuts of its own.
+        """BPE-dropout (Provilkov et al., 2020), the same for the same arguments.
+
+        Each word gets one of 16 cuts of its own.
         """
         if self.kind != "bpe":
             return super().vary(ids, dropout, seed)
         ids = [*map(int, ids)]
         if not dropout:
             return ids
-        varied, word, lots = list[int](), list[int](), iter(random.Random(seed).randbytes(len(ids)))
-        for id in (*ids, PAD):
+
+        lots = iter(random.Random(seed).randbytes(len(ids)))
+        varied: list[int] = []
+        word: list[int] = []
+        for id in (*ids, PAD):  # <pad> ends the last word
             if word and id in self._openers:
                 varied += self._cuts(tuple(word), dropout, next(lots) % 16)
                 word = []
@@ -188,35 +200,44 @@ class Subwords(Tokenizer):
         return varied
 
     def _cut(self, word: tuple[int, ...], dropout: float, number: int) -> list[int]:
-        """BPE over a word, each merge that could be the next left out by lot; a special in front
-        stays.
+        """BPE over a word, with each merge that could be the next left out at random.
+
+        A special in front stays.
         """
-        lot, merges, cut = (
-            random.Random(f"{word} {dropout} {number}").random,
-            self._merges,
-            [id for id in word if id < FIRST],
-        )
         try:
             text = b"".join(self._tokens[id - FIRST] for id in word if id >= FIRST).decode()
         except UnicodeDecodeError:  # a part of a character, as no text gives it
             return [*word]
+
+        rng = random.Random(f"{word} {dropout} {number}")
+        ids = [id for id in word if id < FIRST]
         for letters, _ in self._model.pre_tokenizer.pre_tokenize_str(text):
-            parts = [self._ids[letter] for letter in letters]
-            while found := [
-                (merges[pair], i)
-                for i, pair in enumerate(pairwise(parts))
-                if pair in merges and lot() >= dropout
-            ]:
-                (_, merged), i = min(found)
-                parts[i : i + 2] = [merged]
-            cut += parts
-        return cut
+            ids += self._merge([self._ids[letter] for letter in letters], dropout, rng)
+        return ids
+
+    def _merge(self, ids: list[int], dropout: float, rng: random.Random) -> list[int]:
+        """Merge ids, the lowest rank first, until no merge is possible or all are left out."""
+        merges = self._merges
+        while True:
+            candidates = [
+                (*merges[pair], place)
+                for place, pair in enumerate(pairwise(ids))
+                if pair in merges and rng.random() >= dropout
+            ]
+            if not candidates:
+                return ids
+            _, merged, place = min(candidates)
+            ids[place : place + 2] = [merged]
 
     @cached_property
     def _merges(self) -> dict[tuple[int, int], tuple[int, int]]:
         """Two ids to the rank of their merge and the id of the two in one."""
-        ids, merges = self._ids, json.loads(self._model.to_str())["model"]["merges"]
-        return {(ids[a], ids[b]): (rank, ids[a + b]) for rank, (a, b) in enumerate(merges)}
+        ids = self._ids
+        merges = json.loads(self._model.to_str())["model"]["merges"]
+        return {
+            (ids[left], ids[right]): (rank, ids[left + right])
+            for rank, (left, right) in enumerate(merges)
+        }
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "model": json.loads(self._model.to_str())}
@@ -226,49 +247,59 @@ class Subwords(Tokenizer):
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The letter that stands for each byte (GPT-2's): printable Latin-1 is itself, the rest counts
-    up from U+0100.
+    """The letter that stands for each byte, as in GPT-2.
+
+    Printable Latin-1 is itself; the other bytes count up from U+0100.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = sorted({*range(256)} - {*printable})
-    return {chr(value): value for value in printable} | {
-        chr(256 + i): value for i, value in enumerate(others)
-    }
+    alphabet = {chr(value): value for value in printable}
+    alphabet.update((chr(256 + i), value) for i, value in enumerate(others))
+    return alphabet
 
 
 def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
-    """Learn a tokenizer of at most `size` ids from a stream of texts. The same texts give the same
-    tokenizer.
+    """Learn a tokenizer of at most `size` ids from a stream of texts.
+
+    The same texts give the same tokenizer.
     """
-    if kind == "bytes":
-        return Bytes()
     if kind not in KINDS:
         raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
+    if kind == "bytes":
+        return Bytes()
     if kind in _PATTERNS:
-        if size <= FIRST:
-            raise UserError(
-                f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more"
-            )
-        counts = Counter(
-            chain.from_iterable(_PATTERNS[kind].findall(normalise(text)) for text in texts)
+        return _train_listed(kind, texts, size)
+    return _train_subwords(kind, texts, size)
+
+
+def _train_listed(kind: str, texts: Iterable[str], size: int) -> Listed:
+    """The most frequent characters or words; of those as frequent, the first by code point."""
+    if size <= FIRST:
+        raise UserError(
+            f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more"
         )
-        return Listed(
-            kind, sorted(counts, key=lambda token: (-counts[token], token))[: size - FIRST]
-        )
+    find_tokens = _PATTERNS[kind].findall
+    counts = Counter(chain.from_iterable(find_tokens(normalise(text)) for text in texts))
+    tokens = sorted(counts, key=lambda token: (-counts[token], token))
+    return Listed(kind, tokens[: size - FIRST])
+
+
+def _train_subwords(kind: str, texts: Iterable[str], size: int) -> Subwords:
     if size < FIRST + 256:
         raise UserError(
             f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} "
             f"reserved), not {size}"
         )
-    trainer = hf.trainers.BpeTrainer if kind == "bpe" else hf.trainers.UnigramTrainer
-    model = hf.Tokenizer(hf.models.BPE() if kind == "bpe" else hf.models.Unigram())
-    model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
     settings: dict[str, Any] = {
         "vocab_size": size - FIRST,
         "initial_alphabet": sorted(_byte_alphabet()),
         "special_tokens": [],
+        "show_progress": False,
     }
-    model.train_from_iterator(map(normalise, texts), trainer(**settings, show_progress=False))
+    model = hf.Tokenizer(hf.models.BPE() if kind == "bpe" else hf.models.Unigram())
+    model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = hf.trainers.BpeTrainer if kind == "bpe" else hf.trainers.UnigramTrainer
+    model.train_from_iterator(map(normalise, texts), trainer(**settings))
     return Subwords(kind, model if kind == "bpe" else _settled(model))
 
 
@@ -289,17 +320,16 @@ def _settled(model: hf.Tokenizer) -> hf.Tokenizer:
     return hf.Tokenizer.from_str(json.dumps(content))
 
 
-def from_json(d: dict[str, Any]) -> Tokenizer:
+def from_json(content: dict[str, Any]) -> Tokenizer:
     """The tokenizer that to_json described."""
-    if (kind := d.get("kind")) not in KINDS:
+    kind = content.get("kind")
+    if kind not in KINDS:
         raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
     if kind == "bytes":
         return Bytes()
-    return (
-        Listed(kind, d["tokens"])
-        if kind in _PATTERNS
-        else Subwords(kind, hf.Tokenizer.from_str(json.dumps(d["model"])))
-    )
+    if kind in _PATTERNS:
+        return Listed(kind, content["tokens"])
+    return Subwords(kind, hf.Tokenizer.from_str(json.dumps(content["model"])))
 
 
 def save(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
@@ -322,7 +352,9 @@ def load(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
                 f"to read it"
             )
         source = from_json(content["source"])
-        return source, source if content["target"] == "source" else from_json(content["target"])
+        if content["target"] == "source":
+            return source, source
+        return source, from_json(content["target"])
     except OSError as error:
         raise UserError(f"{path}: cannot read the tokenizers ({error.strerror})") from error
     except UserError:

@@ -4,7 +4,7 @@ import re
 import unicodedata
 
 PAD, BOS, EOS, UNK = range(4)
-# ordinary tokens start here, so that old models keep their ids when a reserved one comes into use
+# Ordinary tokens start here: old models keep their ids when a reserved one comes into use.
 FIRST = 16
 SPECIALS = (
     *("<pad>", "<bos>", "<eos>", "<unk>", "<mask>"),
@@ -18,8 +18,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def normalise(text: str) -> str:
-    """The text as every tokenizer sees it: NFC, and lone surrogates (not text, but Python lets them
-    be) as U+FFFD.
+    """The text as every tokenizer sees it.
+
+    It is NFC, and lone surrogates, which Python lets be but which are no text, are U+FFFD.
     """
     if text.isascii():
         return text

@@ -1,6 +1,4 @@
-"""Data made to order: every task is a seeded generator of pairs, endless and the same on every
-machine.
-"""
+"""Data made to order: every task is a seeded generator of pairs, the same on every machine."""
 
 import random
 import tomllib
@@ -14,14 +12,17 @@ from regard.data.tasks import phrases, toys
 from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
 
-Options = Mapping[str, str | int]  # a task's own, and its counts train, dev and test
-_SEEDS = {"train": 0, "dev": 1, "test": 2, "long": 3}  # a split's own, added to the task's
+Options = Mapping[str, str | int]
+"""The options of a task's generator, and its counts train, dev and test."""
+
+_SEEDS = {"train": 0, "dev": 1, "test": 2, "long": 3}  # added to the seed of the task
 
 
 @dataclass(frozen=True)
 class Task:
-    """A generator and its defaults; call `pairs`, which reads options as they come from a command
-    line.
+    """A generator and its defaults.
+
+    Call `pairs`, which reads options as they come from a command line.
     """
 
     name: str
@@ -34,11 +35,10 @@ class Task:
     test: int = 1_000
     seed: int = 123_456
     splits: Sequence[str] = ("train", "dev", "test")
-    # the side that no two splits share; neither: the generator sees to it; drawn: see Drawn
+    # The side that no two splits share; neither: the generator sees to it; drawn: see Drawn.
     apart: str = "source"
-    space: Callable[..., int] | None = (
-        None  # how many different sources these options allow; for `drawn`
-    )
+    # For `drawn`: how many different sources these options allow.
+    space: Callable[..., int] | None = None
 
     def pairs(
         self,
@@ -48,9 +48,7 @@ class Task:
         split: str = "train",
         options: Options | None = None,
     ) -> Pairs:
-        """The first `count` pairs of a split, None: without end; fewer asked for is a prefix of
-        more.
-        """
+        """The first `count` pairs of a split, or all without end; fewer are a prefix of more."""
         if split not in self.splits:
             raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
         rng = random.Random((self.seed if seed is None else seed) + _SEEDS[split])
@@ -60,33 +58,33 @@ class Task:
         return islice(drawing, count)
 
     def chosen(self, options: Options | None) -> dict[str, int | bool]:
-        """All options of the generator: those given, as they come from a command line, over the
-        defaults.
-        """
+        """All options of the generator: the defaults, replaced by those of a command line."""
         values = dict(self.options)
         for name, value in (options or {}).items():
             if name not in self.options:
                 raise UserError(f"{self.name} has no option {name!r}{nearest(name, self.options)}")
-            is_flag = isinstance(self.options[name], bool)
-            values[name] = (
-                yes_or_no(f"{self.name} {name}", value) if is_flag else whole_number(name, value)
-            )
+            if isinstance(self.options[name], bool):
+                values[name] = yes_or_no(f"{self.name} {name}", value)
+            else:
+                values[name] = whole_number(name, value)
         return values
 
 
 def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
-    """The pairs whose side belongs to this split alone: 8 of 10 hashes to train, 1 each to dev and
-    test.
+    """The pairs whose side belongs to this split alone, by its hash.
+
+    Eight of ten hashes belong to train, one to dev and one to test.
     """
-    home, misses = (
-        {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}.get(split, range(10)),
-        0,
-    )
+    homes = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
+    home = homes.get(split, range(10))
+    misses = 0
     for pair in pairs:
         if stable_hash(pair[side]) % 10 in home:
             misses = 0
             yield pair
-        elif (misses := misses + 1) > 10_000:
+            continue
+        misses += 1
+        if misses > 10_000:
             raise UserError(
                 f"too few different examples for a {split} split; ask for longer ones or more "
                 f"symbols"
@@ -94,6 +92,7 @@ def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
 
 
 def yes_or_no(name: str, value: str | int) -> bool:
+    """A flag as people write it."""
     word = str(value).lower()
     if word not in ("true", "yes", "1", "false", "no", "0"):
         raise UserError(f"{name}={value}: say true or false")
@@ -101,6 +100,7 @@ def yes_or_no(name: str, value: str | int) -> bool:
 
 
 def whole_number(name: str, value: str | int) -> int:
+    """A number that is not below 0, as people write it."""
     try:
         number = int(value)
     except (ValueError, TypeError, OverflowError):
@@ -111,10 +111,17 @@ def whole_number(name: str, value: str | int) -> int:
 
 
 _ABOUT = tomllib.loads(files(__name__).joinpath("tasks.toml").read_text(encoding="utf-8"))
+_GENERATORS: dict[str, Callable[..., Pairs]] = {
+    "arithmetic": toys.arithmetic,
+    "phrases": phrases.generate,
+    "copy": toys.copy,
+    "reverse": toys.reverse,
+    "sort": toys.sort,
+    "dates": toys.dates,
+    "listops": toys.listops,
+}
 _SPACES = {"arithmetic": toys.formulas}
 TASKS = {
-    name: Task(
-        name, getattr(toys, name, phrases.generate), space=_SPACES.get(name), **about
-    )  # phrases is no toy
+    name: Task(name, _GENERATORS[name], space=_SPACES.get(name), **about)
     for name, about in _ABOUT.items()
 }

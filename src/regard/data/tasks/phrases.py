@@ -1,10 +1,10 @@
-"""A small English-French grammar, written for this project: seeded, grammatical sentence pairs
-without a download.
+"""A small English-French grammar that draws grammatical sentence pairs without a download.
 
 English to French is a function: "you" is always "tu", "they" always "ils", the simple past the
 passé composé (the imperfect for the few verbs of state), "will" the simple future. The words, all
-forms spelt out, are in phrases.toml. A sentence is stated, negated or asked; its predicate is an
-action, a wish, a quality, a possession or a place.
+forms spelt out, are in phrases.toml, written for this project. A sentence is stated, negated or
+asked; its predicate is an action, a wish, a quality, a possession or a place. The same seed gives
+the same sentences.
 """
 
 import random
@@ -17,9 +17,13 @@ from typing import NamedTuple
 from regard.data.pairs import stable_hash
 from regard.errors import UserError
 
-Key = tuple[str, str, str]  # construction, noun or pronoun, verb or adjective
+Key = tuple[str, str, str]
+"""Construction, noun or pronoun, verb or adjective."""
+
 Rng = random.Random
-PATIENCE = 100_000  # draws in a row without a new sentence before the grammar is called exhausted
+
+PATIENCE = 100_000
+"""Draws in a row without a new sentence before the grammar is called exhausted."""
 
 
 class Phrase(NamedTuple):
@@ -31,6 +35,8 @@ class Phrase(NamedTuple):
 
 
 class Verb(NamedTuple):
+    """A verb in both languages, with all its forms."""
+
     english: list[str]  # base, third person, past
     present: list[str]  # je, tu, il, nous, ils
     objects: list[str]
@@ -43,8 +49,20 @@ class Verb(NamedTuple):
     imperative: str
 
 
-class Np(NamedTuple):
-    """A noun phrase or pronoun in both languages. Person counts je, tu, il, nous, ils as 0 to 4."""
+class Adjective(NamedTuple):
+    """An adjective in both languages and the groups of nouns that it suits."""
+
+    english: str
+    french: list[str]  # masculine, feminine, masculine plural, feminine plural
+    place: str  # before the French noun, after it, or only in a predicate ("state")
+    groups: list[str]
+
+
+class NounPhrase(NamedTuple):
+    """A noun phrase or pronoun in both languages.
+
+    The person counts je, tu, il, nous, ils from 0 to 4.
+    """
 
     english: str
     french: str
@@ -55,232 +73,339 @@ class Np(NamedTuple):
     pronoun: bool = False
 
     def agree(self, forms: Sequence[str]) -> str:
-        return forms[(self.gender == "f") + 2 * (self.person > 2)]
+        """Choose among masculine, feminine, masculine plural and feminine plural."""
+        feminine = self.gender == "f"
+        plural = self.person > 2
+        return forms[feminine + 2 * plural]
 
 
 class Predicate(NamedTuple):
-    """A verb and what follows it, the noun and the word that name it in the key, and a pronoun that
-    French puts first.
-    """
+    """A verb and what follows it, with the noun and the word that name it in the key."""
 
     verb: Verb
     english: str
     french: str
     head: str  # empty: the subject's
     word: str
-    before: Np = Np("", "", "")
+    before: NounPhrase = NounPhrase("", "", "")  # an object pronoun, which French puts first
 
 
-def rows(text: str, mark: str = ",") -> list[list[str]]:
-    return [line.split(mark) for line in text.strip().splitlines()]
+def rows(text: str, separator: str = ",") -> list[list[str]]:
+    """Split a table of the TOML file into lines and cells."""
+    return [line.split(separator) for line in text.strip().splitlines()]
+
+
+def read_tables(tables: dict[str, str]) -> dict[str, list[list[str]]]:
+    """Split every table of a section of the TOML file."""
+    return {name: rows(text) for name, text in tables.items()}
 
 
 def read_verb(
     english: str, french: str, rest: str, objects: str, animals: str, preposition: str
 ) -> Verb:
+    """Read a verb from the cells of its line."""
     infinitive, *present = french.split(",")
+    participle, auxiliary, future, imperative = rest.split(",")
     return Verb(
-        english.split(","),
-        present,
-        objects.split(),
-        bool(animals),
-        preposition,
-        infinitive,
-        *rest.split(","),
+        english=english.split(","),
+        present=present,
+        objects=objects.split(),
+        animals=bool(animals),
+        preposition=preposition,
+        infinitive=infinitive,
+        participle=participle,
+        auxiliary=auxiliary,
+        future=future,
+        imperative=imperative,
     )
+
+
+def read_verbs(name: str) -> list[Verb]:
+    """Read a table of verbs."""
+    return [read_verb(*row) for row in rows(WORDS["verbs"][name], "|")]
+
+
+def read_conjugations(name: str) -> dict[str, list[str]]:
+    """Read a table of verbs that lists only their forms in the five persons."""
+    return {verb: forms.split() for verb, forms in WORDS["verbs"][name].items()}
+
+
+def read_adjectives() -> list[Adjective]:
+    """Read the table of adjectives."""
+    return [
+        Adjective(english, french, place, groups.split())
+        for english, *french, place, groups in rows(WORDS["adjectives"]["words"])
+    ]
+
+
+def read_spelling(changes: list[tuple[str, str]]) -> list[tuple[re.Pattern[str], str]]:
+    """Compile the changes of spelling of a language."""
+    return [
+        (re.compile(pattern.replace("VOWEL", f"(?={VOWEL})")), replacement)
+        for pattern, replacement in changes
+    ]
 
 
 WORDS = tomllib.loads(
     files("regard.data.tasks").joinpath("phrases.toml").read_text(encoding="utf-8")
 )
-NOUNS, DETERMINERS, TIMES = (
-    {k: rows(text) for k, text in WORDS[part].items()} for part in ("nouns", "determiners", "time")
-)
-ADJECTIVES = [
-    (english, forms, place, groups.split())
-    for english, *forms, place, groups in rows(WORDS["adjectives"]["words"])
-]
+
+NOUNS = read_tables(WORDS["nouns"])
+DETERMINERS = read_tables(WORDS["determiners"])
+TIMES = read_tables(WORDS["time"])
+
+ADJECTIVES = read_adjectives()
 FITTING = {
-    group: [adjective for adjective in ADJECTIVES if group in adjective[-1]] for group in NOUNS
+    group: [adjective for adjective in ADJECTIVES if group in adjective.groups] for group in NOUNS
 }
 BEFORE_VOWEL = WORDS["adjectives"]["before_vowel"]
-ACTIONS, MODALS, (BE, HAVE) = (
-    [read_verb(*row) for row in rows(WORDS["verbs"][k], "|")]
-    for k in ("actions", "modals", "states")
-)
-IMPERFECT, OPERATORS = (
-    {k: text.split() for k, text in WORDS["verbs"][part].items()}
-    for part in ("imperfect", "operators")
-)
-PRONOUNS = [Np(e, f, e, int(p), g, pronoun=True) for e, f, _, _, _, p, g in rows(WORDS["pronouns"])]
+
+ACTIONS = read_verbs("actions")
+MODALS = read_verbs("modals")
+BE, HAVE = read_verbs("states")
+IMPERFECT = read_conjugations("imperfect")
+OPERATORS = read_conjugations("operators")
+SHORT_OPERATORS = {"am": "'m", "are": "'re", "is": "'s", "will": "'ll"}
+FUTURE_ENDINGS = ("ai", "as", "a", "ons", "ont")
+
+PRONOUNS = [
+    NounPhrase(english, french, english, int(person), gender, pronoun=True)
+    for english, french, _, _, _, person, gender in rows(WORDS["pronouns"])
+]
 STRESSED = {row[0]: row[2] for row in rows(WORDS["pronouns"])}
 OBJECTS = [
-    Np(them, les, they, int(p), g)
-    for they, _, _, them, les, p, g in rows(WORDS["pronouns"])
-    if them != "-"
+    NounPhrase(english, french, head, int(person), gender)
+    for head, _, _, english, french, person, gender in rows(WORDS["pronouns"])
+    if english != "-"
 ]
 NAMES = [
-    Np(name, name, name, gender=gender)
+    NounPhrase(name, name, name, gender=gender)
     for name, gender in (entry.split(":") for entry in WORDS["names"].split())
 ]
+
 ADVERBS = {english: (french, ne) for english, french, ne in rows(WORDS["adverbs"])}
-PREPOSITIONS = [(e, f, at.split(), who.split()) for e, f, at, who in rows(WORDS["prepositions"])]
-MASSES, OWNED = WORDS["masses"].split(), WORDS["owned"].split()
-KNOWN, ANY = (
-    ("definite", "possessive"),
-    ("definite", "possessive", "indefinite", "number"),
-)  # kinds of determiner
+PREPOSITIONS = [
+    (english, french, places.split(), groups.split())
+    for english, french, places, groups in rows(WORDS["prepositions"])
+]
+MASSES = WORDS["masses"].split()
+OWNED = WORDS["owned"].split()
+
+# Kinds of determiner.
+KNOWN = ("definite", "possessive")
+ANY = ("definite", "possessive", "indefinite", "number")
+
 VOWEL = rf"(?!(?:{WORDS['aspirated'].replace(' ', '|')})\b)[aeiouhâàéèêîôœ]"
-SPELLING = {
-    language: [
-        (re.compile(pattern.replace("VOWEL", f"(?={VOWEL})")), short) for pattern, short in changes
-    ]
-    for language, changes in WORDS["spelling"].items()
-}
+SPELLING = {language: read_spelling(changes) for language, changes in WORDS["spelling"].items()}
 
 
 def spelt(text: str, language: str) -> str:
-    """Words as they are written side by side."""
+    """Join words as they are written side by side."""
     text = " ".join(text.split())
-    for pattern, short in SPELLING[language]:
-        text = pattern.sub(short, text)
+    for pattern, replacement in SPELLING[language]:
+        text = pattern.sub(replacement, text)
     return text
 
 
 def noun_phrase(
     rng: Rng, groups: Sequence[str], kinds: Sequence[str], *, negated: bool = False
-) -> Np:
-    """A noun of one of the groups, a determiner of one of the kinds and, at times, one or two
-    adjectives.
-    """
+) -> NounPhrase:
+    """Draw a noun of one of the groups, a determiner of one of the kinds and perhaps adjectives."""
     group = rng.choice(groups)
-    thing, things, chose, choses, gender = rng.choice(NOUNS[group])
-    mass = group in MASSES
-    plural = rng.random() < 0.35 and not mass
-    np = Np("", "", thing, 4 if plural else 2, gender, group)
-    kind = rng.choice([kind for kind in kinds if kind != "number" or (plural and not negated)])
-    one, many, *forms = rng.choice(DETERMINERS[kind])
-    english, french = many if plural else one, np.agree([*forms, forms[-1]])
-    if kind == "indefinite" and mass:
-        english, french = "", np.agree(("de le", "de la"))
-    if kind == "indefinite" and negated:  # "un chien", but "pas de chien"
-        english, french = "any" if plural else english, "de"
-    said = {"before": ("", ""), "after": ("", "")}
-    for adjective, adjectif, place, _ in (
-        rng.sample(FITTING[group], 2) if rng.random() < 0.3 else ()
-    ):
-        said[place] = adjective, np.agree(adjectif)
-    (before, avant), (after, apres) = said["before"], said["after"]
-    if avant and french == "des":
-        french = "de"
-    if not plural and re.match(VOWEL, chose):
+    singular, plural, singulier, pluriel, gender = rng.choice(NOUNS[group])
+    is_plural = rng.random() < 0.35 and group not in MASSES
+    noun = plural if is_plural else singular
+    nom = pluriel if is_plural else singulier
+    phrase = NounPhrase("", "", singular, 4 if is_plural else 2, gender, group)
+
+    determiner, determinant = _determiner(rng, phrase, kinds, negated=negated)
+    adjectives, avant, apres = _adjectives(rng, phrase)
+    if avant and determinant == "des":
+        determinant = "de"
+    if not is_plural and re.match(VOWEL, nom):
         avant = BEFORE_VOWEL.get(avant, avant)
-    english = f"{english} {before} {after} {things if plural else thing}"
-    return np._replace(
-        english=english, french=f"{french} {avant} {choses if plural else chose} {apres}"
+
+    return phrase._replace(
+        english=f"{determiner} {adjectives} {noun}",
+        french=f"{determinant} {avant} {nom} {apres}",
     )
 
 
-def someone(rng: Rng, *, animals: bool = False) -> Np:
-    """A pronoun, a name, a person or an animal."""
+def _determiner(
+    rng: Rng, phrase: NounPhrase, kinds: Sequence[str], *, negated: bool
+) -> tuple[str, str]:
+    """Draw a determiner of one of the kinds, in English and in French."""
+    plural = phrase.person > 2
+    if negated or not plural:
+        kinds = [kind for kind in kinds if kind != "number"]
+    kind = rng.choice(kinds)
+    english_singular, english_plural, *french_forms = rng.choice(DETERMINERS[kind])
+
+    english = english_plural if plural else english_singular
+    french = phrase.agree([*french_forms, french_forms[-1]])
+    if kind == "indefinite" and phrase.group in MASSES:
+        english = ""
+        french = phrase.agree(("de le", "de la"))
+    if kind == "indefinite" and negated:  # "un chien", but "pas de chien"
+        english = "any" if plural else english
+        french = "de"
+    return english, french
+
+
+def _adjectives(rng: Rng, phrase: NounPhrase) -> tuple[str, str, str]:
+    """Draw at most two adjectives: in English, and in French before and after the noun."""
+    if rng.random() >= 0.3:
+        return "", "", ""
+
+    english = {"before": "", "after": ""}
+    french = {"before": "", "after": ""}
+    for adjective in rng.sample(FITTING[phrase.group], 2):
+        english[adjective.place] = adjective.english
+        french[adjective.place] = phrase.agree(adjective.french)
+    return f"{english['before']} {english['after']}", french["before"], french["after"]
+
+
+def someone(rng: Rng, *, animals: bool = False) -> NounPhrase:
+    """Draw a pronoun, a name, a person or an animal."""
     lot = rng.random()
+    if lot < 0.5:
+        return rng.choice(PRONOUNS)
     if lot < 0.6:
-        return rng.choice(PRONOUNS if lot < 0.5 else NAMES)
-    return noun_phrase(rng, ("person", "animal") if animals else ("person",), KNOWN)
+        return rng.choice(NAMES)
+    groups = ("person", "animal") if animals else ("person",)
+    return noun_phrase(rng, groups, KNOWN)
 
 
-def say_english(s: Np, p: Predicate, tense: str, adverb: str, ask: bool) -> str:
-    base, third, past = p.verb.english
-    own = OPERATORS.get(f"{base} {tense}")
-    operator, main = (own or OPERATORS[tense])[s.person], "" if own else base
+def say_english(
+    subject: NounPhrase, predicate: Predicate, tense: str, adverb: str, ask: bool
+) -> str:
+    """The English sentence, without its end."""
+    base, third, past = predicate.verb.english
+    operators = OPERATORS.get(f"{base} {tense}")
+    if operators is None:
+        operator = OPERATORS[tense][subject.person]
+        main = base
+    else:  # "be" and "can" need no other verb
+        operator = operators[subject.person]
+        main = ""
+
     if ask:
-        return f"{operator} {s.english} {main} {p.english}"
+        return f"{operator} {subject.english} {main} {predicate.english}"
     if adverb == "not" and operator != "am":
         negative = {"will": "won't", "can": "can't"}.get(operator, f"{operator}n't")
-        return f"{s.english} {negative} {main} {p.english}"
-    if finite := {"do": base, "does": third, "did": past}.get(operator):
-        return f"{s.english} {adverb} {finite} {p.english}"
-    short = (
-        {"am": "'m", "are": "'re", "is": "'s", "will": "'ll"}.get(operator) if s.pronoun else None
-    )
-    return f"{s.english}{short or ' ' + operator} {adverb} {main} {p.english}"
+        return f"{subject.english} {negative} {main} {predicate.english}"
+
+    finite = {"do": base, "does": third, "did": past}.get(operator)
+    if finite is not None:
+        return f"{subject.english} {adverb} {finite} {predicate.english}"
+    if subject.pronoun and operator in SHORT_OPERATORS:
+        operator = SHORT_OPERATORS[operator]
+    else:
+        operator = f" {operator}"
+    return f"{subject.english}{operator} {adverb} {main} {predicate.english}"
 
 
-def say_french(s: Np, p: Predicate, tense: str, adverb: str, ask: bool) -> str:
-    verb, finite, participle = p.verb, p.verb.present[s.person], ""
-    after, ne = ADVERBS.get(adverb, ("", ""))
+def say_french(
+    subject: NounPhrase, predicate: Predicate, tense: str, adverb: str, ask: bool
+) -> str:
+    """The French sentence, without its end."""
+    verb = predicate.verb
+    finite = verb.present[subject.person]
+    participle = ""
     if tense == "future":
-        finite = verb.future + ("ai", "as", "a", "ons", "ont")[s.person]
+        finite = verb.future + FUTURE_ENDINGS[subject.person]
     elif tense == "past" and verb.infinitive in IMPERFECT:
-        finite = IMPERFECT[verb.infinitive][s.person]
+        finite = IMPERFECT[verb.infinitive][subject.person]
+    elif tense == "past" and verb.auxiliary == "avoir":
+        finite = HAVE.present[subject.person]
+        participle = verb.participle + predicate.before.agree(("", "e", "s", "es"))
     elif tense == "past":
-        helper, agreeing = (HAVE, p.before) if verb.auxiliary == "avoir" else (BE, s)
-        finite, participle = (
-            helper.present[s.person],
-            verb.participle + agreeing.agree(("", "e", "s", "es")),
-        )
+        finite = BE.present[subject.person]
+        participle = verb.participle + subject.agree(("", "e", "s", "es"))
+
+    after, ne = ADVERBS.get(adverb, ("", ""))
+    opening = "est-ce que" if ask else ""
     return (
-        f"{'est-ce que' if ask else ''} {s.french} {ne} {p.before.french} {finite} {after} "
-        f"{participle} {p.french}"
+        f"{opening} {subject.french} {ne} {predicate.before.french} {finite} {after} "
+        f"{participle} {predicate.french}"
     )
 
 
-def action(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
-    """This and the next four draw a subject and what is said of it."""
+def action(rng: Rng, negated: bool) -> tuple[NounPhrase, Predicate]:
+    """Draw somebody who does something; this and the next four draw a subject and a predicate."""
     verb = rng.choice(ACTIONS)
-    s, group = someone(rng, animals=verb.animals), rng.choice(verb.objects or ["nothing"])
+    base = verb.english[0]
+    subject = someone(rng, animals=verb.animals)
+    group = rng.choice(verb.objects or ["nothing"])
     if group == "nothing":
-        return s, Predicate(verb, "", "", "", verb.english[0])
+        return subject, Predicate(verb, "", "", "", base)
+
     if group == "person" and not verb.preposition and rng.random() < 0.3:
-        them = rng.choice(OBJECTS)
-        return s, Predicate(verb, them.english, "", "", verb.english[0], them)
-    named = group == "person" and rng.random() < 0.2
-    np = (
-        rng.choice(NAMES)
-        if named
-        else noun_phrase(rng, (group,), KNOWN if verb.preposition else ANY, negated=negated)
-    )
-    return s, Predicate(
-        verb, np.english, f"{verb.preposition} {np.french}", np.head, verb.english[0]
-    )
+        pronoun = rng.choice(OBJECTS)
+        return subject, Predicate(verb, pronoun.english, "", "", base, before=pronoun)
+
+    if group == "person" and rng.random() < 0.2:
+        patient = rng.choice(NAMES)
+    else:
+        kinds = KNOWN if verb.preposition else ANY
+        patient = noun_phrase(rng, (group,), kinds, negated=negated)
+    french = f"{verb.preposition} {patient.french}"
+    return subject, Predicate(verb, patient.english, french, patient.head, base)
 
 
-def wish(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
-    s, p = action(rng, negated)
+def wish(rng: Rng, negated: bool) -> tuple[NounPhrase, Predicate]:
+    """Draw somebody who wants to do something, can do it or is going to."""
+    subject, wished = action(rng, negated)
     verb = rng.choice(MODALS)
     link = {"be": "going to", "can": ""}.get(verb.english[0], "to")
-    english, french = (
-        f"{link} {p.word} {p.english}",
-        f"{p.before.french} {p.verb.infinitive} {p.french}",
-    )
-    return s, Predicate(verb, english, french, p.head, p.word)
+    english = f"{link} {wished.word} {wished.english}"
+    french = f"{wished.before.french} {wished.verb.infinitive} {wished.french}"
+    return subject, Predicate(verb, english, french, wished.head, wished.word)
 
 
-def quality(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
-    s = someone(rng, animals=True) if rng.random() < 0.6 else noun_phrase(rng, list(NOUNS), KNOWN)
-    english, forms, *_ = rng.choice(
-        [adjective for adjective in FITTING[s.group] if adjective[0] not in s.english.split()]
-    )
-    return s, Predicate(BE, english, s.agree(forms), "", english)
+def quality(rng: Rng, negated: bool) -> tuple[NounPhrase, Predicate]:
+    """Draw somebody or something and an adjective that is not in its noun phrase already."""
+    if rng.random() < 0.6:
+        subject = someone(rng, animals=True)
+    else:
+        subject = noun_phrase(rng, list(NOUNS), KNOWN)
+
+    words = subject.english.split()
+    fitting = [adjective for adjective in FITTING[subject.group] if adjective.english not in words]
+    adjective = rng.choice(fitting)
+    french = subject.agree(adjective.french)
+    return subject, Predicate(BE, adjective.english, french, "", adjective.english)
 
 
-def possession(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
-    np = noun_phrase(rng, OWNED, ("indefinite", "number"), negated=negated)
-    return someone(rng), Predicate(HAVE, np.english, np.french, np.head, "have")
+def possession(rng: Rng, negated: bool) -> tuple[NounPhrase, Predicate]:
+    """Draw somebody who has something."""
+    thing = noun_phrase(rng, OWNED, ("indefinite", "number"), negated=negated)
+    return someone(rng), Predicate(HAVE, thing.english, thing.french, thing.head, "have")
 
 
-def place(rng: Rng, negated: bool) -> tuple[Np, Predicate]:
+def place(rng: Rng, negated: bool) -> tuple[NounPhrase, Predicate]:
+    """Draw somebody or something and where it is."""
     english, french, places, groups = rng.choice(PREPOSITIONS)
     group = rng.choice(groups)
-    s = someone(rng) if group == "person" else noun_phrase(rng, (group,), KNOWN)
+    subject = someone(rng) if group == "person" else noun_phrase(rng, (group,), KNOWN)
     if group == "person" and rng.random() < 0.2:
-        home = STRESSED[s.head] if s.pronoun else s.agree(("lui", "elle", "eux", "elles"))
-        return s, Predicate(BE, "home", f"chez {home}", "", "home")
-    np = noun_phrase(rng, places, ("definite",))
-    return s, Predicate(BE, f"{english} {np.english}", f"{french} {np.french}", "", np.head)
+        return subject, _at_home(subject)
+
+    where = noun_phrase(rng, places, ("definite",))
+    english = f"{english} {where.english}"
+    french = f"{french} {where.french}"
+    return subject, Predicate(BE, english, french, "", where.head)
 
 
-KINDS: list[Callable[[Rng, bool], tuple[Np, Predicate]]] = [
+def _at_home(subject: NounPhrase) -> Predicate:
+    if subject.pronoun:
+        stressed = STRESSED[subject.head]
+    else:
+        stressed = subject.agree(("lui", "elle", "eux", "elles"))
+    return Predicate(BE, "home", f"chez {stressed}", "", "home")
+
+
+KINDS: list[Callable[[Rng, bool], tuple[NounPhrase, Predicate]]] = [
     *[action] * 6,
     *[wish, quality] * 2,
     possession,
@@ -289,63 +414,83 @@ KINDS: list[Callable[[Rng, bool], tuple[Np, Predicate]]] = [
 
 
 def sentence(rng: Rng) -> Phrase:
-    kind, form = rng.choice(KINDS), rng.choice(("", "", "-not", "?"))
-    s, p = kind(rng, form == "-not")
-    usual = ("", "often", "always") if kind in (action, quality) else ("",)
-    adverb = rng.choice({"": usual, "-not": ("not", "not", "never"), "?": ("",)}[form])
-    tense = "present" if p.verb.english[2] == "-" else rng.choice(("present", "past", "future"))
-    timed = kind is action and adverb in ("", "not") and rng.random() < 0.25
-    when, quand = rng.choice(TIMES[tense]) if timed else ("", "")
-    why, pourquoi = (
-        rng.choice((("why", "pourquoi"), ("", ""), ("", ""))) if form == "?" else ("", "")
-    )
-    ask, end = (True, "?") if form == "?" else (False, ".")
-    english = f"{why} {say_english(s, p, tense, adverb, ask)} {when} {end}"
-    french = f"{pourquoi} {say_french(s, p, tense, adverb, ask)} {quand} {end}"
-    return Phrase(
-        spelt(english, "english"),
-        spelt(french, "french"),
-        (kind.__name__ + form, p.head or s.head, p.word),
-    )
+    """Draw a sentence that is stated, negated or asked."""
+    kind = rng.choice(KINDS)
+    form = rng.choice(("", "", "-not", "?"))
+    ask = form == "?"
+    subject, predicate = kind(rng, form == "-not")
+
+    adverb = _adverb(rng, kind.__name__, form)
+    tense = "present"
+    if predicate.verb.english[2] != "-":  # the verb has a past
+        tense = rng.choice(("present", "past", "future"))
+
+    when, quand = "", ""
+    if kind is action and adverb in ("", "not") and rng.random() < 0.25:
+        when, quand = rng.choice(TIMES[tense])
+    why, pourquoi = "", ""
+    if ask:
+        why, pourquoi = rng.choice((("why", "pourquoi"), ("", ""), ("", "")))
+
+    end = "?" if ask else "."
+    english = f"{why} {say_english(subject, predicate, tense, adverb, ask)} {when} {end}"
+    french = f"{pourquoi} {say_french(subject, predicate, tense, adverb, ask)} {quand} {end}"
+    key = (kind.__name__ + form, predicate.head or subject.head, predicate.word)
+    return Phrase(spelt(english, "english"), spelt(french, "french"), key)
+
+
+def _adverb(rng: Rng, kind: str, form: str) -> str:
+    """Draw the adverb of a sentence, empty if it has none; "not" counts as one."""
+    if form == "-not":
+        return rng.choice(("not", "not", "never"))
+    if form == "" and kind in ("action", "quality"):
+        return rng.choice(("", "often", "always"))
+    # One choice is a draw too: without it all later draws would be others.
+    return rng.choice(("",))
 
 
 def order(rng: Rng) -> Phrase:
+    """Draw an order, perhaps a negative one."""
     negated = rng.random() < 0.3
-    _, p = action(rng, negated)
-    if p.before.french:  # "regarde-la" is another order of words
+    _, predicate = action(rng, negated)
+    if predicate.before.french:  # "regarde-la" is another order of words
         return order(rng)
+
     no, ne, pas = ("don't", "ne", "pas") if negated else ("", "", "")
-    english, french = f"{no} {p.word} {p.english} .", f"{ne} {p.verb.imperative} {pas} {p.french} !"
-    return Phrase(spelt(english, "english"), spelt(french, "french"), ("order", p.head, p.word))
+    english = f"{no} {predicate.word} {predicate.english} ."
+    french = f"{ne} {predicate.verb.imperative} {pas} {predicate.french} !"
+    key = ("order", predicate.head, predicate.word)
+    return Phrase(spelt(english, "english"), spelt(french, "french"), key)
 
 
 FIXED = [
     Phrase(english, french, (kind, head, word))
     for english, french, kind, head, word in rows(WORDS["fixed"])
 ]
-KEPT = {fixed.key for fixed in FIXED}
+KEPT = {phrase.key for phrase in FIXED}
 
 
 def split_of(key: Key) -> str:
     """Nine combinations in ten are for training, one in twenty for dev, one in twenty for test."""
-    return (
-        "train"
-        if key in KEPT
-        else {0: "dev", 1: "test"}.get(stable_hash("|".join(key)) % 20, "train")
-    )
+    if key in KEPT:
+        return "train"
+    return {0: "dev", 1: "test"}.get(stable_hash("|".join(key)) % 20, "train")
 
 
 def phrases(rng: Rng, split: str) -> Iterator[Phrase]:
     """Sentences of the split without end, no English twice."""
-    yield from FIXED if split == "train" else ()
-    seen, misses = {fixed.english for fixed in FIXED}, 0
+    if split == "train":
+        yield from FIXED
+
+    seen = {phrase.english for phrase in FIXED}
+    misses = 0
     while misses < PATIENCE:
-        found = order(rng) if rng.random() < 0.08 else sentence(rng)
+        phrase = order(rng) if rng.random() < 0.08 else sentence(rng)
         misses += 1
-        if found.english not in seen and split_of(found.key) == split:
-            seen.add(found.english)
+        if phrase.english not in seen and split_of(phrase.key) == split:
+            seen.add(phrase.english)
             misses = 0
-            yield found
+            yield phrase
     raise UserError(f"the grammar has no more than {len(seen):,} {split} phrases: ask for fewer")
 
 

@@ -1,5 +1,6 @@
-"""The small tasks: sums, letters to copy, reverse or sort, dates and nested lists. Each is an
-endless generator of pairs.
+"""The small tasks, each an endless generator of pairs.
+
+They are sums, letters to copy, reverse or sort, dates and nested lists.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,14 +19,15 @@ _MONTHS = (  # not strftime: its names follow the machine's locale
     *("July", "August", "September", "October", "November", "December"),
 )
 _FORMS = (
-    *("{d} {month} {y}", "{d} {mon} {y}", "the {nth} of {month} {y}", "the {nth} of {month}, {y}"),
-    *(
-        "{month} {d}, {y}",
-        "{month} {nth}, {y}",
-        "{mon} {d}, {y}",
-        "{d:02}.{m:02}.{y}",
-        "{y}/{m:02}/{d:02}",
-    ),
+    "{d} {month} {y}",
+    "{d} {mon} {y}",
+    "the {nth} of {month} {y}",
+    "the {nth} of {month}, {y}",
+    "{month} {d}, {y}",
+    "{month} {nth}, {y}",
+    "{mon} {d}, {y}",
+    "{d:02}.{m:02}.{y}",
+    "{y}/{m:02}/{d:02}",
 )
 _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
     "MAX": max,
@@ -36,22 +38,27 @@ _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
 
 
 def arithmetic(rng: Random, *, split: str, complexity: int, signed: bool) -> Pairs:
-    """Sums of numbers up to 10**complexity; signed: the first may be negative, and differences come
-    too.
+    """Sums of numbers up to 10**complexity.
+
+    If signed, the first number may be negative, and there are differences too.
     """
     top = 10**complexity
     while True:
-        a = rng.randint(-top if signed else 0, top)
-        b = rng.randint(0, top)
+        first = rng.randint(-top if signed else 0, top)
+        second = rng.randint(0, top)
         plus = rng.choice([False, True]) if signed else True
-        yield (f"{a}+{b}", str(a + b)) if plus else (f"{a}-{b}", str(a - b))
+        if plus:
+            yield f"{first}+{second}", str(first + second)
+        else:
+            yield f"{first}-{second}", str(first - second)
 
 
 def formulas(*, complexity: int, signed: bool) -> int:
-    """How many different ones `arithmetic` can draw."""
+    """How many different formulas `arithmetic` can draw."""
     top = 10**complexity
-    first = 2 * top + 1 if signed else top + 1
-    return first * (top + 1) * (2 if signed else 1)
+    if signed:
+        return (2 * top + 1) * (top + 1) * 2
+    return (top + 1) * (top + 1)
 
 
 def letters(
@@ -63,21 +70,25 @@ def letters(
     symbols: int,
     spaced: bool,
 ) -> Pairs:
-    """Up to `length` of the first `symbols` letters; the split "long" has from length + 1 to twice
-    as many.
+    """Up to `length` of the first `symbols` letters, and what `answer` makes of them.
+
+    The split "long" has from length + 1 to twice as many.
     """
     if not 1 <= symbols <= 26 or length < 1:
         raise UserError(
             f"symbols={symbols} length={length}: symbols goes from 1 to 26 and length begins at 1"
         )
-    shortest, longest = (length + 1, 2 * length) if split == "long" else (1, length)
+    shortest, longest = 1, length
+    if split == "long":
+        shortest, longest = length + 1, 2 * length
     joint = " " if spaced else ""
     while True:
         drawn = rng.choices(ascii_lowercase[:symbols], k=rng.randint(shortest, longest))
         yield joint.join(drawn), joint.join(answer(drawn))
 
 
-copy, sort = partial(letters, list), partial(letters, sorted)
+copy = partial(letters, list)
+sort = partial(letters, sorted)
 reverse = partial(letters, lambda drawn: drawn[::-1])
 
 
@@ -87,27 +98,40 @@ def dates(rng: Random, *, split: str, first: int, last: int) -> Pairs:
         raise UserError(
             f"first={first} last={last}: years go from 1 to 9999, the first before the last"
         )
+    first_day = date(first, 1, 1).toordinal()
+    last_day = date(last, 12, 31).toordinal()
     while True:
-        day = date.fromordinal(
-            rng.randint(date(first, 1, 1).toordinal(), date(last, 12, 31).toordinal())
+        day = date.fromordinal(rng.randint(first_day, last_day))
+        month = _MONTHS[day.month - 1]
+        written = rng.choice(_FORMS).format(
+            d=day.day,
+            nth=_ordinal(day.day),
+            m=day.month,
+            month=month,
+            mon=month[:3],
+            y=day.year,
         )
-        month, d = _MONTHS[day.month - 1], day.day
-        nth = f"{d}{'th' if 11 <= d <= 13 else {1: 'st', 2: 'nd', 3: 'rd'}.get(d % 10, 'th')}"
-        yield (
-            rng.choice(_FORMS).format(
-                d=d, nth=nth, m=day.month, month=month, mon=month[:3], y=day.year
-            ),
-            day.isoformat(),
-        )
+        yield written, day.isoformat()
+
+
+def _ordinal(number: int) -> str:
+    """A day of a month in English: 1st, 2nd, 11th."""
+    if 11 <= number <= 13:
+        return f"{number}th"
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
 
 
 def listops(rng: Random, *, split: str, depth: int, length: int) -> Pairs:
-    """Lists nested up to `depth` (Nangia and Bowman, 2018), of up to `length` tokens; "long":
-    length + 1 to twice as many.
+    """Lists nested up to `depth` (Nangia and Bowman, 2018), of up to `length` tokens.
+
+    The split "long" has from length + 1 to twice as many.
     """
     if depth < 1 or length < 4:
         raise UserError(f"depth={depth} length={length}: depth begins at 1 and length at 4")
-    shortest, longest = (length + 1, 2 * length) if split == "long" else (4, length)
+    shortest, longest = 4, length
+    if split == "long":
+        shortest, longest = length + 1, 2 * length
     while True:
         tokens, value = _list(rng, rng.randint(shortest, longest), depth)
         if len(tokens) >= shortest:  # a list can come out shorter than its budget
@@ -120,9 +144,14 @@ def _list(rng: Random, budget: int, depth: int) -> tuple[list[str], int]:
         digit = rng.randrange(10)
         return [str(digit)], digit
     inner = budget - 2  # the operation and the closing bracket
+    # The innermost lists have as many digits as there is room for.
     count = inner - 1 if depth == 1 else rng.randint(1, min(4, inner - 1))
     cuts = [0, *sorted(rng.sample(range(1, inner), count)), inner]
     parts = [_list(rng, end - start, depth - 1) for start, end in pairwise(cuts)]
+
     name = rng.choice(tuple(_OPERATIONS))
-    tokens = [f"[{name}", *(token for part, _ in parts for token in part), "]"]
+    tokens = [f"[{name}"]
+    for part, _ in parts:
+        tokens += part
+    tokens.append("]")
     return tokens, _OPERATIONS[name]([value for _, value in parts])
