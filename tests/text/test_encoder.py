@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from regard.text import encoder as encoder_module
 from regard.text.encoder import encoder_for
 from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.vocabulary import normalise
 
 TEXTS = [
     "he's calm . 😀",
@@ -82,13 +83,12 @@ def test_only_so_many_words_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @given(st.lists(st.text(st.sampled_from("ab .é\n\t "), max_size=12), min_size=1, max_size=6))
-def test_words_are_found_with_and_without_arrow(texts: list[str]) -> None:
+def test_words_and_what_is_between_them(texts: list[str]) -> None:
+    found = encoder_module._find_words(texts)
     simple = encoder_module._single_spaces(" ".join(texts))
-    by_arrow = encoder_module._words_by_arrow(texts, simple=simple)
-    one_by_one = encoder_module._words_one_by_one(texts, simple=simple)
-    assert by_arrow.different == one_by_one.different
-    assert by_arrow.places.tolist() == one_by_one.places.tolist()
-    assert by_arrow.counts.tolist() == one_by_one.counts.tolist()
+    words, counts = encoder_module._split([normalise(text) for text in texts], simple=simple)
+    assert [found.different[i] for i in found.places] == words
+    assert found.counts.tolist() == counts.tolist()
 
 
 words_of_texts = st.lists(
@@ -118,10 +118,10 @@ def test_different_words_of_one_hash_are_noticed(monkeypatch: pytest.MonkeyPatch
     assert encoder_module._words_by_numpy(["ab ab", "ab"]).different == ["ab"]
 
 
-def test_without_arrow_the_ids_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ids_are_those_of_words_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = TOKENIZERS["bpe"]
     ids, lengths = encoder_for(tokenizer)(TEXTS)
-    monkeypatch.setattr(encoder_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(encoder_module, "_words_by_numpy", lambda texts: None)
     plain_ids, plain_lengths = encoder_for(tokenizer)(TEXTS)
     assert ids.tolist() == plain_ids.tolist()
     assert lengths.tolist() == plain_lengths.tolist()

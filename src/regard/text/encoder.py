@@ -6,8 +6,7 @@
 import re
 from array import array
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -172,16 +171,14 @@ class _Words(NamedTuple):
 
 
 def _find_words(texts: Sequence[str]) -> _Words:
-    """The words of all texts; by Arrow, if it is installed, which is a little faster than numpy."""
+    """The words of all texts."""
     together = " ".join(texts)
     if normalise(together) != together:
         texts = [normalise(text) for text in texts]
         together = " ".join(texts)
 
     simple = _single_spaces(together)
-    if find_spec("pyarrow") is not None:
-        return _words_by_arrow(texts, simple=simple)
-    words = _words_by_numpy(texts) if simple else None
+    words = _words_by_numpy(texts) if simple else None  # nearly every corpus, nearly always
     if words is None:
         return _words_one_by_one(texts, simple=simple)
     return words
@@ -198,30 +195,11 @@ def _words_one_by_one(texts: Sequence[str], *, simple: bool) -> _Words:
     return _Words(list(numbers), np.array(places, np.int64), counts)
 
 
-def _words_by_arrow(texts: Sequence[str], *, simple: bool) -> _Words:
-    """The same in a third of the time: Python sees each word but once."""
-    import pyarrow.compute as pc  # slow to import, and who decodes needs none
-    from pyarrow.lib import array as arrow_array
-    from pyarrow.lib import large_string
-
-    if simple:  # nearly every corpus, nearly always
-        column = arrow_array(texts, large_string())
-        split: Any = pc.split_pattern(column, pattern=" ")  # type: ignore[attr-defined]
-        words = split.flatten()
-        counts = np.diff(split.offsets.to_numpy()).astype(np.int64)
-    else:
-        word_list, counts = _split(texts, simple=False)
-        words = arrow_array(word_list, large_string())
-
-    encoded = words.dictionary_encode()
-    places = encoded.indices.to_numpy(zero_copy_only=False)
-    return _Words(encoded.dictionary.to_pylist(), places, counts)
-
-
 def _words_by_numpy(texts: Sequence[str]) -> _Words | None:
-    """The words of simple texts in nearly the time of Arrow; `different` is in any order.
+    """The words of simple texts in half the time; `different` is in any order.
 
-    Sorting brings words of equal hash together. None if two of them are different words.
+    Python sees each word but once: sorting brings words of equal hash together. None if two of them
+    are different words, which 64 bits make unlikely.
     """
     content = " ".join(texts).encode()
     letters = np.frombuffer(content + b" ", np.uint8)
