@@ -1,5 +1,7 @@
-"""Two kernels for decoding on a GPU, in Triton: few queries over many keys, and one pass over the
-logits. Torch has neither.
+"""Two kernels for decoding on a GPU, in Triton, which torch does not have.
+
+`look` is attention of few queries over many keys. `scan` reads the logits once, for their largest
+and for the sum of their exponentials.
 """
 
 import torch
@@ -7,7 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 16  # a matrix unit's least
+ROWS = 16
+"""Rows of the smallest product that a matrix unit computes."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -38,8 +41,11 @@ def _look(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One sentence and head: softmax(scale · q kᵀ + bias) v, a block of keys at a time (Dao et al.
-    2022).
+    """Of one sentence and head: softmax(scale · q kᵀ + bias) v.
+
+    It takes a block of keys at a time, and scales what it has whenever a higher score comes (Dao et
+    al. 2022). `qb`, `qh`, `qt` and the like are strides: of queries, keys, values and bias, along
+    batch, heads, queries and keys.
     """
     b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
     t, d = tl.arange(0, ROWS), tl.arange(0, D)
@@ -75,7 +81,7 @@ def _look(  # type: ignore[no-untyped-def]
 
 
 def can_look(q: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether `look` serves these."""
+    """Whether `look` can compute these: few queries, a width it knows, one type, dense rows."""
     width = q.shape[-1]
     small = q.shape[2] <= ROWS and width in (16, 32, 64, 128) and value.shape[-1] == width
     return (
@@ -86,8 +92,9 @@ def can_look(q: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def look(q: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """q (B, H, T, D) with T up to 16, key and value (B, H, S, D), bias broadcastable to (B, H, T,
-    S) -> (B, H, T, D).
+    """softmax(scale · q keyᵀ + bias) value, for up to 16 queries: (B, H, T, D).
+
+    q (B, H, T, D), key and value (B, H, S, D), bias broadcastable to (B, H, T, S).
     """
     batch, heads, queries, width = q.shape
     keys = key.shape[2]
@@ -118,8 +125,9 @@ def look(q: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> T
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _scan(X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One row: the maximum of each part and its place, and the logarithm of the sum of all
-    exponentials.
+    """Of one row: the maximum of each part and its place, and log Σ exp of all.
+
+    The sum is scaled whenever a higher logit comes, so that no exponential overflows.
     """
     row = tl.program_id(0).to(tl.int64)
     part, inside = tl.arange(0, PARTS), tl.arange(0, PART)
@@ -142,8 +150,9 @@ def _scan(X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.cons
 
 
 def scan(logits: Tensor, part: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits (R, V) -> the largest of every `part` (R, V / part) and its id, and log Σ exp (R, 1),
-    in one pass.
+    """Logits (R, V), in one pass -> the largest of every `part` logits, their ids, and log Σ exp.
+
+    The first two are (R, V / part), rounded up; the last is (R, 1).
     """
     logits = logits.contiguous()  # the kernel walks along rows; those of a model lie so already
     rows, size = logits.shape
