@@ -48,6 +48,10 @@ class FixedState(TransformerState):
     """0 … K - 1; 0 and -inf: constants that need not be made in every step."""
 
     def sight(self, beams: int, steps: int) -> Tensor:
+        """(B, K, slots): what the new token of every hypothesis may look at, itself included.
+
+        It also works out the slots of this step, `now`. steps is always 1.
+        """
         assert self.seen is not None
         first = self.own[0]
         assert isinstance(first, FixedKeyValue)
