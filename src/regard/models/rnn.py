@@ -154,6 +154,7 @@ class RNNDecoder(Decoder):
             self.out.weight = embedding.weight
 
     def start(self, memory: Memory) -> RNNState:
+        """The state before the first token, made of the encoder's final state."""
         # The bridges lie layer by layer: h and c of the first layer, h and c of the second, …
         states = [
             torch.tanh(bridge(memory.final[i % self.parts]))  # (B, width)

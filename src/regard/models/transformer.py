@@ -253,6 +253,7 @@ class TransformerDecoder(Decoder):
         self.wait = config.wait
 
     def start(self, memory: Memory) -> TransformerState:
+        """The state before the first token; in training, with the packed memory as it is."""
         before_first = torch.zeros_like(memory.lengths)  # (B,)
         start = TransformerState(
             own=(),

@@ -105,6 +105,7 @@ class Mask:
         return known
 
     def _dense(self, queries: int, keys: int, device: torch.device | None) -> Tensor:
+        """`dense()`, made anew."""
         key = torch.arange(keys, device=device)  # (S,)
         query = torch.arange(queries, device=device)[:, None] + self.offset  # (T, 1)
         allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
