@@ -1,4 +1,4 @@
-"""The wholes: encoder-decoders built from the parts."""
+"""Encoder-decoder models, built from the parts in `regard.nn`."""
 
 from regard.models.build import build_model
 from regard.models.learner import Learner, Sums

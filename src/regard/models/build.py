@@ -1,4 +1,4 @@
-"""A config and two vocabulary sizes -> a model."""
+"""Build a model from a config and the sizes of two vocabularies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,8 +20,9 @@ def build_model(
     target_size: int,
     parts: Mapping[str, type[nn.Module]] | None = None,
 ) -> Seq2Seq:
-    """parts: the user's own classes for `score` or `position`, where the config says
-    custom:Name.
+    """The model that a config describes, with new weights.
+
+    parts: the user's own classes for `score` or `position`, where the config says custom:Name.
     """
     if config.tie == "all" and source_size != target_size:
         raise UserError(
@@ -33,6 +34,7 @@ def build_model(
 
 
 def _part(kind: str, name: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """The class of this name, or the one that was given for custom:Name."""
     if not name.startswith("custom:"):
         return look_up(kind, name, known)
     if kind not in given:
@@ -43,20 +45,27 @@ def _part(kind: str, name: str, known: Mapping[str, Any], given: Mapping[str, An
 
 
 def _transformer(
-    c: TransformerConfig, source_size: int, target_size: int, given: Mapping[str, Any]
+    config: TransformerConfig, source_size: int, target_size: int, given: Mapping[str, Any]
 ) -> Seq2Seq:
     parts = Parts(
-        _part("score", c.score, SCORES, given), _part("position", c.position, POSITIONS, given)
+        score=_part("score", config.score, SCORES, given),
+        position=_part("position", config.position, POSITIONS, given),
     )
-    source = Embedding(source_size, c.width)
-    target = source if c.tie == "all" else Embedding(target_size, c.width)
-    return Seq2Seq(
-        TransformerEncoder(c, parts, source), TransformerDecoder(c, parts, target, target_size)
-    )
+    source = Embedding(source_size, config.width)
+    target = source if config.tie == "all" else Embedding(target_size, config.width)
+    encoder = TransformerEncoder(config, parts, source)
+    decoder = TransformerDecoder(config, parts, target, target_size)
+    return Seq2Seq(encoder, decoder)
 
 
-def _rnn(c: RNNConfig, source_size: int, target_size: int, given: Mapping[str, Any]) -> Seq2Seq:
-    source = Embedding(source_size, c.embedding, scaled=False)
-    target = source if c.tie == "all" else Embedding(target_size, c.embedding, scaled=False)
-    score = _part("score", c.score, SCORES, given)
-    return Seq2Seq(RNNEncoder(c, source), RNNDecoder(c, score, target, target_size))
+def _rnn(
+    config: RNNConfig, source_size: int, target_size: int, given: Mapping[str, Any]
+) -> Seq2Seq:
+    source = Embedding(source_size, config.embedding, scaled=False)
+    target = (
+        source if config.tie == "all" else Embedding(target_size, config.embedding, scaled=False)
+    )
+    score = _part("score", config.score, SCORES, given)
+    encoder = RNNEncoder(config, source)
+    decoder = RNNDecoder(config, score, target, target_size)
+    return Seq2Seq(encoder, decoder)

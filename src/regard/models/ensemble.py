@@ -1,4 +1,4 @@
-"""Several models as one: what they think of the next token is averaged, as probabilities."""
+"""Several models as one: their probabilities of the next token are averaged."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from regard.nn.precision import at_least_single
 
 @dataclass(frozen=True)
 class States:
-    """The state of each."""
+    """The states of all members."""
 
-    each: tuple[Any, ...]
+    of_members: tuple[Any, ...]
 
     def select(self, sentences: Tensor | None, beams: Tensor) -> States:
-        return States(tuple(state.select(sentences, beams) for state in self.each))
+        """Keep these sentences (B',) and hypotheses (B', K') in every member's state."""
+        return States(tuple(state.select(sentences, beams) for state in self.of_members))
 
     def join(self, other: States) -> States:
-        return States(tuple(one.join(two) for one, two in zip(self.each, other.each, strict=True)))
+        """The sentences of both."""
+        pairs = zip(self.of_members, other.of_members, strict=True)
+        return States(tuple(mine.join(theirs) for mine, theirs in pairs))
 
 
 class Encoders(Encoder):
-    """All encoders read; each leaves its own memory."""
+    """All encoders read the source, and each makes its own memory."""
 
     def __init__(self, members: Sequence[Seq2Seq]) -> None:
         super().__init__()
@@ -39,25 +42,33 @@ class Encoders(Encoder):
 
 
 class Decoders(Decoder):
-    """All decoders write the same token."""
+    """All decoders read the same target, and predict its next token together."""
 
     def __init__(self, members: Sequence[Seq2Seq]) -> None:
         super().__init__()
         self.members = nn.ModuleList(model.decoder for model in members)
 
     def start(self, memory: Any) -> States:
-        pairs = zip(self.members, memory, strict=True)
-        return States(tuple(member.start(its) for member, its in pairs))  # type: ignore[operator]
+        """memory: of all members, as `Encoders` gives it."""
+        states = [
+            decoder.start(of_member)  # type: ignore[operator]
+            for decoder, of_member in zip(self.members, memory, strict=True)
+        ]
+        return States(tuple(states))
 
     def forward(self, tokens: Tensor, state: States) -> tuple[Tensor, States]:
-        """The logarithm of the mean of their probabilities."""
-        found = [member(tokens, its) for member, its in zip(self.members, state.each, strict=True)]
-        wide = [logits.to(at_least_single(logits.dtype)) for logits, _ in found]
-        likely = torch.stack([logits.log_softmax(-1) for logits in wide])  # (members, R, T, V)
-        return likely.logsumexp(0) - math.log(len(found)), States(
-            tuple(after for _, after in found)
-        )
+        """Tokens (R, T) -> the logarithm of the members' mean probability (R, T, V)."""
+        logprobs: list[Tensor] = []
+        states: list[Any] = []
+        for decoder, before in zip(self.members, state.of_members, strict=True):
+            logits, after = decoder(tokens, before)
+            logprobs.append(logits.to(at_least_single(logits.dtype)).log_softmax(-1))
+            states.append(after)
+
+        total = torch.stack(logprobs).logsumexp(0)  # (R, T, V)
+        return total - math.log(len(logprobs)), States(tuple(states))
 
 
 def ensemble(models: Sequence[Seq2Seq]) -> Seq2Seq:
+    """One model that predicts what these models predict on average."""
     return Seq2Seq(Encoders(models), Decoders(models))

@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder: the bottleneck, and two ways to look around it."""
+"""The recurrent encoder-decoder, without attention or with one of two kinds of it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from regard.nn.recurrent import Hidden
 
 
 class RNNEncoder(Encoder):
-    """Embedding, then layers of cells, from both ends if asked. The states are `width` wide either
-    way.
+    """Embedding, then layers of cells, in both directions if asked.
+
+    The states are `width` wide in either case.
     """
 
-    def __init__(self, c: RNNConfig, embedding: Embedding) -> None:
+    def __init__(self, config: RNNConfig, embedding: Embedding) -> None:
         super().__init__()
         self.embedding = embedding
-        self.directions = 2 if c.bidirectional else 1
+        self.directions = 2 if config.bidirectional else 1
         self.cells = Recurrent(
-            c.cell,
-            c.embedding,
-            c.width // self.directions,
-            layers=c.encoder_layers,
-            bidirectional=c.bidirectional,
-            dropout=c.dropout,
-            fast=c.fast,
+            config.cell,
+            config.embedding,
+            config.width // self.directions,
+            layers=config.encoder_layers,
+            bidirectional=config.bidirectional,
+            dropout=config.dropout,
+            fast=config.fast,
         )
-        self.dropout = c.dropout
+        self.dropout = config.dropout
 
     def forward(
         self,
@@ -43,89 +44,128 @@ class RNNEncoder(Encoder):
         extra: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Memory:
-        x = dropout(self.embedding(source), self.dropout, self.training)
-        states, hidden = self.cells(x, lengths)
-        # The top layer's end, both directions side by side: (B, width) each for h and c.
+        x = dropout(self.embedding(source), self.dropout, self.training)  # (B, S, embedding)
+        states, hidden = self.cells(x, lengths)  # (B, S, width)
+
+        # The top layer's end, both directions side by side: (B, width) for h, and for c of an LSTM.
         final = tuple(torch.cat(list(part[-self.directions :]), dim=-1) for part in hidden)
-        return Memory(dropout(states, self.dropout, self.training), lengths, final, extra)
+        states = dropout(states, self.dropout, self.training)
+        return Memory(states, lengths, final, extra)
 
 
 @dataclass(frozen=True)
 class RNNState:
-    """Once per sentence (B): `memory` and `lengths`. Per hypothesis (B × K rows): `hidden`,
-    (layers, B × K, width) each.
-    """
+    """How far a decoder has come with B sentences, K hypotheses each."""
 
     hidden: Hidden
+    """Of the cells: (layers, B · K, width) each."""
     memory: KeyValue | None
+    """What is attended to in the source, of B rows. None: there is no attention."""
     lengths: Tensor
+    """(B,): of the sources."""
     extra: Tensor | None
+    """The user's own mask of the source."""
     beams: int
+    """K."""
 
     def select(self, sentences: Tensor | None, beams: Tensor) -> RNNState:
-        all_stay, width = sentences is None, beams.shape[1]
-        sentences = (
-            torch.arange(len(self.lengths), device=beams.device) if sentences is None else sentences
+        """Keep `sentences` (B',) of the B, or all; of each, the hypotheses `beams` (B', K')."""
+        width = beams.shape[1]
+        if sentences is None:
+            everyone = torch.arange(len(self.lengths), device=beams.device)  # (B,)
+            return replace(self, hidden=self._hidden_of(everyone, beams), beams=width)
+
+        memory = None
+        if self.memory is not None:
+            memory = self.memory.select(sentences)
+        extra = self.extra
+        if extra is not None and len(extra) > 1:
+            extra = extra.index_select(0, sentences)
+        return RNNState(
+            hidden=self._hidden_of(sentences, beams),
+            memory=memory,
+            lengths=self.lengths.index_select(0, sentences),
+            extra=extra,
+            beams=width,
         )
-        rows = (sentences[:, None] * self.beams + beams).flatten()
-        hidden = tuple(part.index_select(1, rows) for part in self.hidden)
-        if all_stay:
-            return replace(self, hidden=hidden, beams=width)
-        memory = self.memory.select(sentences) if self.memory is not None else None
-        extra = (
-            self.extra
-            if self.extra is None or len(self.extra) == 1
-            else self.extra.index_select(0, sentences)
-        )
-        return RNNState(hidden, memory, self.lengths.index_select(0, sentences), extra, width)
+
+    def _hidden_of(self, sentences: Tensor, beams: Tensor) -> Hidden:
+        """`hidden` of these sentences (B',) and hypotheses (B', K'): (layers, B' · K', width)."""
+        rows = (sentences[:, None] * self.beams + beams).flatten()  # (B' · K',)
+        return tuple(part.index_select(1, rows) for part in self.hidden)
 
     def join(self, other: RNNState) -> RNNState:
         """The sentences of both."""
         assert self.extra is None, (
             "a mask of one's own belongs to its sentences: they cannot be joined"
         )
-        hidden = tuple(torch.cat(parts, 1) for parts in zip(self.hidden, other.hidden, strict=True))
-        memory = (
-            self.memory.join(other.memory)
-            if self.memory is not None and other.memory is not None
-            else None
+        pairs = zip(self.hidden, other.hidden, strict=True)
+        memory = None
+        if self.memory is not None and other.memory is not None:
+            memory = self.memory.join(other.memory)
+        return RNNState(
+            hidden=tuple(torch.cat(pair, 1) for pair in pairs),
+            memory=memory,
+            lengths=torch.cat((self.lengths, other.lengths)),
+            extra=None,
+            beams=self.beams,
         )
-        return RNNState(hidden, memory, torch.cat((self.lengths, other.lengths)), None, self.beams)
 
 
 class RNNDecoder(Decoder):
     """Cells that write, with attention before them, after them, or none."""
 
-    def __init__(self, c: RNNConfig, score: type[Score], embedding: Embedding, size: int) -> None:
+    def __init__(
+        self, config: RNNConfig, score: type[Score], embedding: Embedding, size: int
+    ) -> None:
         super().__init__()
         self.embedding = embedding
-        self.attention_at = c.attention
-        self.dropout = c.dropout
-        parts = 2 if c.cell == "lstm" else 1
+        self.attention_at = config.attention
+        self.dropout = config.dropout
+        self.parts = 2 if config.cell == "lstm" else 1  # (h, c) or (h,)
+        self.layers = config.decoder_layers
+
+        # From the encoder's final state to the first one of every layer.
         self.bridge = nn.ModuleList(
-            nn.Linear(c.width, c.width) for _ in range(parts * c.decoder_layers)
+            nn.Linear(config.width, config.width) for _ in range(self.parts * self.layers)
         )
-        self.parts, self.layers = parts, c.decoder_layers
-        inputs = c.embedding + (c.width if c.attention == "before" else 0)
+        inputs = config.embedding
+        if config.attention == "before":
+            inputs += config.width
         self.cells = Recurrent(
-            c.cell, inputs, c.width, layers=c.decoder_layers, dropout=c.dropout, fast=c.fast
+            config.cell,
+            inputs,
+            config.width,
+            layers=config.decoder_layers,
+            dropout=config.dropout,
+            fast=config.fast,
         )
-        if c.attention != "none":
+        if config.attention != "none":
             self.attention = Attention(
-                c.width, score=score, score_width=c.score_width or c.width, projections=False
+                config.width,
+                score=score,
+                score_width=config.score_width or config.width,
+                projections=False,
             )
-            self.readout = nn.Linear(2 * c.width, c.width)
-        self.out = nn.Linear(c.width, size)
-        if c.tie != "none":
+            self.readout = nn.Linear(2 * config.width, config.width)
+
+        self.out = nn.Linear(config.width, size)
+        if config.tie != "none":
             self.out.weight = embedding.weight
 
     def start(self, memory: Memory) -> RNNState:
-        made = [
-            torch.tanh(bridge(memory.final[i % self.parts])) for i, bridge in enumerate(self.bridge)
+        """The state before the first token, made of the encoder's final state."""
+        # The bridges lie layer by layer: h and c of the first layer, h and c of the second, …
+        states = [
+            torch.tanh(bridge(memory.final[i % self.parts]))  # (B, width)
+            for i, bridge in enumerate(self.bridge)
         ]
-        hidden = tuple(torch.stack(made[part :: self.parts]) for part in range(self.parts))
-        looked_at = self.attention.project(memory.states) if self.attention_at != "none" else None
-        return RNNState(hidden, looked_at, memory.lengths, memory.extra, beams=1)
+        hidden = tuple(torch.stack(states[part :: self.parts]) for part in range(self.parts))
+
+        attended = None
+        if self.attention_at != "none":
+            attended = self.attention.project(memory.states)
+        return RNNState(hidden, attended, memory.lengths, memory.extra, beams=1)
 
     def hidden(
         self,
@@ -135,29 +175,31 @@ class RNNDecoder(Decoder):
         layout: Layout | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, RNNState]:
-        x = dropout(self.embedding(tokens), self.dropout, self.training)
+        x = dropout(self.embedding(tokens), self.dropout, self.training)  # (B · K, T, embedding)
         if self.attention_at == "before":
             out, hidden = self._look_then_write(x, state)
         else:
-            out, hidden = self.cells(x, hidden=state.hidden)
+            out, hidden = self.cells(x, hidden=state.hidden)  # (B · K, T, D)
             if self.attention_at == "after":
                 out = self._read_out(out, self._look(out, state, self._mask(state)))
+
         out = dropout(out, self.dropout, self.training)
-        state = RNNState(hidden, state.memory, state.lengths, state.extra, state.beams)
-        return (layout.pack(out) if layout else out), state
+        if layout is not None:
+            out = layout.pack(out)  # (N, D)
+        return out, RNNState(hidden, state.memory, state.lengths, state.extra, state.beams)
 
     def _mask(self, state: RNNState) -> Mask:
-        """A source holds at least <eos>, so that only a mask of the user's own can hide
-        everything.
-        """
+        """The mask of the source."""
+        # A source holds at least <eos>, so only the user's own mask can hide all of it.
         return Mask(key_lengths=state.lengths, extra=state.extra, filled=state.extra is None)
 
     def _look(self, query: Tensor, state: RNNState, mask: Mask) -> Tensor:
-        """query (B × K, T, D) -> context of the same shape; hypotheses of a sentence share its
-        memory.
+        """query (B · K, T, D) -> context of the same shape.
+
+        The hypotheses of a sentence share its memory, so they ask as if they were one.
         """
         assert state.memory is not None
-        together = query.reshape(len(state.lengths), -1, query.shape[-1])  # (B, K × T, D)
+        together = query.reshape(len(state.lengths), -1, query.shape[-1])  # (B, K · T, D)
         return self.attention(together, state.memory, mask).reshape(query.shape)
 
     def _read_out(self, states: Tensor, context: Tensor) -> Tensor:
@@ -165,14 +207,17 @@ class RNNDecoder(Decoder):
         return torch.tanh(self.readout(torch.cat((context, states), dim=-1)))
 
     def _look_then_write(self, x: Tensor, state: RNNState) -> tuple[Tensor, Hidden]:
-        """Query: the previous top state; its context is joined to the input (Bahdanau et al. 2015).
-        One step at a time.
+        """Attention before the cells (Bahdanau et al. 2015), one step at a time.
+
+        The top layer's previous state is the query; its context is joined to the input.
         """
         mask = self._mask(state)
         hidden = state.hidden
         outputs = []
         for t in range(x.shape[1]):
-            context = self._look(hidden[0][-1][:, None], state, mask)
-            out, hidden = self.cells(torch.cat((x[:, t : t + 1], context), dim=-1), hidden=hidden)
+            query = hidden[0][-1][:, None]  # (B · K, 1, D)
+            context = self._look(query, state, mask)  # (B · K, 1, D)
+            joined = torch.cat((x[:, t : t + 1], context), dim=-1)
+            out, hidden = self.cells(joined, hidden=hidden)
             outputs.append(self._read_out(out, context))
         return torch.cat(outputs, dim=1), hidden

@@ -1,5 +1,7 @@
-"""What every encoder-decoder is: an encoder that makes a Memory, a decoder that walks a State, and
-a summed loss.
+"""What every encoder-decoder has in common.
+
+An encoder makes a Memory of the source, a decoder goes from state to state over the target, and the
+loss is a sum over target tokens.
 """
 
 from dataclasses import dataclass, replace
@@ -16,17 +18,19 @@ from regard.nn.precision import at_least_single
 from regard.text.vocabulary import PAD
 
 TENSORS = ("source", "source_lengths", "target", "target_lengths")
+"""The fields of a Batch that are tensors."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder leaves: states (B, S, D) with real lengths (B,), and for an RNN its final
-    state.
-    """
+    """What the encoder makes of a source, and the decoder attends to."""
 
     states: Tensor
+    """(B, S, D)."""
     lengths: Tensor
+    """(B,): how many of the states are of real tokens."""
     final: tuple[Tensor, ...] = ()
+    """Of an RNN, its state after the last token: (B, D) each."""
     extra: Tensor | None = None
     """The user's own mask of the source, bool, broadcastable to (B, 1, T, S)."""
     layout: Layout | None = None
@@ -34,7 +38,7 @@ class Memory:
 
 
 class Encoder(nn.Module):
-    """Source tokens (B, S) -> Memory."""
+    """Reads the source: tokens (B, S) -> Memory."""
 
     causal = False
     """Whether a token sees only what came before it."""
@@ -52,18 +56,18 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Target tokens -> logits, all at once, a few, or one by one: one path.
+    """Target tokens -> logits: all at once, a few, or one by one, on the same path.
 
-    A state is a value: reading returns a new one, and the old one stays good.
+    A state is a value: reading tokens returns a new one, and the old one stays good.
     `state.select(sentences (B',), beams (B', K'))` keeps these sentences (None: all), and of each
-    these hypotheses: it expands, reorders and prunes. `state.join(other)`: both.
+    these hypotheses: it expands, reorders and prunes. `state.join(other)` has the sentences of
+    both.
     """
 
     out: nn.Linear
     """Hidden state -> logits."""
     wait = 0
-    """How much of the source the first target token sees, each further one seeing one more. 0: all.
-    """
+    """Source tokens that the first target token sees; each further one sees one more. 0: all."""
 
     def start(self, memory: Memory) -> Any:
         """The state before the first token."""
@@ -77,17 +81,18 @@ class Decoder(nn.Module):
         layout: Layout | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
-        """Read tokens (R, T) on top of the state -> (R, T, D), or packed (N, D) with a layout; and
-        the state after them.
+        """Tokens (R, T) after a state -> hidden (R, T, D) and the state after them.
+
+        With a layout, the hidden states are packed: (N, D).
         """
         raise NotImplementedError
 
     def output(self, hidden: Tensor) -> Tensor:
-        """(…, D) -> logits (…, V)."""
+        """Hidden (…, D) -> logits (…, V)."""
         return self.out(hidden)
 
     def forward(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """hidden, then output."""
+        """Tokens (R, T) after a state -> logits (R, T, V) and the state after them."""
         hidden, state = self.hidden(tokens, state)
         return self.output(hidden), state
 
@@ -102,21 +107,21 @@ class Seq2Seq(Learner):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Teacher forcing: logits (B, T, V) for target_in (B, T)."""
-        logits, _ = self.decoder(target, self.decoder.start(self.encoder(source, lengths)))
+        memory = self.encoder(source, lengths)
+        logits, _ = self.decoder(target, self.decoder.start(memory))
         return logits
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """One token per row (R,) -> logits (R, V): what a search asks for."""
+        """One token per row (R,) -> logits (R, V) and the next state: what a search asks for."""
         logits, state = self.decoder(tokens[:, None], state)
         return logits[:, -1], state
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The decoder's last layer at every real target token (N, D), and the tokens (N,) it should
-        tell.
-        """
+        """The decoder's last layer (N, D) before every real target token, and these tokens (N,)."""
         source, target = batch.layouts or find_layouts(batch)
         memory = self.encoder(batch.source, batch.source_lengths, layout=source)
-        hidden, _ = self.decoder.hidden(batch.target_in, self.decoder.start(memory), layout=target)
+        state = self.decoder.start(memory)
+        hidden, _ = self.decoder.hidden(batch.target_in, state, layout=target)
         return hidden, target.pack(batch.target_out)
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Sums:
@@ -126,28 +131,39 @@ class Seq2Seq(Learner):
         return Sums(loss, nll, correct, batch.tokens)
 
     def _sums(self, hidden: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, ...]:
-        """Loss, negative log-likelihood and how many are right, of hidden (N, D) and targets
-        (N,).
-        """
+        """(loss, nll, correct) of hidden (N, D) and targets (N,), as in `Sums`."""
         out = self.decoder.out
-        compiled = self.compiled
         return cross_entropy(
-            hidden, out.weight, out.bias, targets, smoothing, ignore=PAD, compiled=compiled
+            hidden,
+            out.weight,
+            out.bias,
+            targets,
+            smoothing,
+            ignore=PAD,
+            compiled=self.compiled,
         )
 
     def rdrop(self, batch: Batch, smoothing: float, weight: float) -> Sums:
-        """R-Drop (Liang et al. 2021): the mean loss of two looks with other dropout, and weight/2 ×
-        the mean KL between them.
+        """R-Drop (Liang et al. 2021): two passes over the batch, with different dropout.
+
+        The loss is the mean of the two, plus weight/2 times the mean of the two KL divergences
+        between what they predict.
         """
-        hidden, targets = self.hidden(_twice(batch))
+        hidden, targets = self.hidden(_twice(batch))  # (2N, D), (2N,)
         loss, nll, correct = self._sums(hidden, targets, smoothing)
         logits = self.decoder.output(hidden)  # (2N, V)
-        p, q = logits.to(at_least_single(logits.dtype)).log_softmax(-1).chunk(2)
-        apart = (((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets[: len(p)] != PAD)).sum() / 2
-        return Sums((loss + weight * apart) / 2, nll / 2, correct / 2, batch.tokens)
+        logprobs = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (2N, V)
+        first, second = logprobs.chunk(2)  # (N, V) each
+
+        # KL(p, q) + KL(q, p) = Σ (p - q) (log p - log q)
+        both_ways = ((first.exp() - second.exp()) * (first - second)).sum(-1)  # (N,)
+        real = targets[: len(first)] != PAD  # (N,)
+        divergence = (both_ways * real).sum() / 2
+        return Sums((loss + weight * divergence) / 2, nll / 2, correct / 2, batch.tokens)
 
 
 def _twice(batch: Batch) -> Batch:
+    """The sentences of a batch twice, one copy after the other."""
     layouts = batch.layouts
     if layouts is not None:
         layouts = (layouts[0].twice(), layouts[1].twice())
@@ -167,13 +183,15 @@ def find_layouts(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]
 
 
 def summed_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Sums:
-    """logits (N, V), targets (N,). Smoothing s: (1 − s) of the reference's loss + s of the mean
-    over the vocabulary.
+    """The loss of logits (N, V) for targets (N,), summed.
 
-    This is the formula; `cross_entropy` is the same, faster.
+    Label smoothing s: (1 − s) times the loss of the reference, plus s times the mean loss over the
+    vocabulary. This is the formula; `cross_entropy` computes the same, faster.
     """
-    logp = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (N, V)
-    nll = -logp.gather(-1, targets[:, None]).sum()
-    loss = nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * logp.mean(-1).sum()
+    logprobs = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (N, V)
+    nll = -logprobs.gather(-1, targets[:, None]).sum()
+    loss = nll
+    if smoothing != 0:
+        loss = (1 - smoothing) * nll - smoothing * logprobs.mean(-1).sum()
     correct = (logits.detach().argmax(-1) == targets).sum()
     return Sums(loss, nll.detach(), correct, len(targets))

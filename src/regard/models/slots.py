@@ -54,6 +54,7 @@ class TransformerState:
 
     @property
     def slots(self) -> int:
+        """S: how many slots a sentence has."""
         return len(self.own[0]) if self.own else 0
 
     # ---- what may be seen ----

@@ -32,59 +32,71 @@ from regard.nn.precision import lowered
 
 @dataclass(frozen=True)
 class Parts:
-    """The exchangeable parts, as classes: what a config's names stand for, or a user's own."""
+    """The classes of the exchangeable parts: those a config names, or the user's own."""
 
     score: type[Score]
     position: type[Position]
 
-    def make_position(self, c: TransformerConfig, *, in_attention: bool) -> Position:
-        """The position object for the embeddings, or for one attention.
+    def make_position(self, config: TransformerConfig, *, in_attention: bool) -> Position:
+        """The position object of the embeddings, or of one attention.
 
-        It is "none" where this kind acts in the other place.
+        A kind of position acts in one of the two; the other gets one that does nothing.
         """
         kind = self.position if self.position.in_attention == in_attention else Position
-        return kind(c.width, c.heads, max_positions=c.max_positions, clip=c.relative_clip)
+        return kind(
+            config.width,
+            config.heads,
+            max_positions=config.max_positions,
+            clip=config.relative_clip,
+        )
 
 
 Source = tuple[KeyValue | Memory, Mask, Layout]
-"""What a decoder's block looks at, whom it may see, and the layout of its queries.
+"""What a decoder's block attends to in the source, the mask for it, and the layout of its queries.
 
-In training, what it looks at is not projected yet: a Memory.
+In training the source is not projected yet: it is a Memory.
 """
 
 
 class Block(nn.Module):
-    """Self-attention, attention to the source if this is a decoder's block, feed-forward."""
+    """Self-attention, attention to the source if this is a decoder's block, then feed-forward."""
 
-    def __init__(self, c: TransformerConfig, parts: Parts, *, crossing: bool) -> None:
+    def __init__(self, config: TransformerConfig, parts: Parts, *, crossing: bool) -> None:
         super().__init__()
 
         def attention(kind: type[Attention], position: Position | None) -> Attention:
             return kind(
-                c.width,
-                heads=c.heads,
+                config.width,
+                heads=config.heads,
                 score=parts.score,
                 position=position,
-                bias=c.bias,
-                dropout=c.attention_dropout,
+                bias=config.bias,
+                dropout=config.attention_dropout,
             )
 
         def residual() -> Residual:
             return Residual(
-                c.width, norm=c.norm, placement=c.placement, dropout=c.dropout, residual=c.residual
+                config.width,
+                norm=config.norm,
+                placement=config.placement,
+                dropout=config.dropout,
+                residual=config.residual,
             )
 
-        self.attention = attention(SelfAttention, parts.make_position(c, in_attention=True))
+        self.attention = attention(SelfAttention, parts.make_position(config, in_attention=True))
         self.attention_residual = residual()
         if crossing:
-            no_position = None  # the source's places mean nothing to a target's
+            no_position = None  # positions in the source cannot be compared with the target's
             self.cross = attention(Attention, no_position)
             self.cross_residual = residual()
 
-        self.feedforward = c.feedforward
-        if c.feedforward:
+        self.feedforward = config.feedforward
+        if config.feedforward:
             self.feed = FeedForward(
-                c.width, c.ffn, activation=c.activation, dropout=c.activation_dropout
+                config.width,
+                config.ffn,
+                activation=config.activation,
+                dropout=config.activation_dropout,
             )
             self.feed_residual = residual()
 
@@ -101,16 +113,16 @@ class Block(nn.Module):
     ) -> tuple[Tensor, KeyValue | None]:
         """Packed rows (N, D), on top of what was read before -> the same shape.
 
-        keep: also what has been read by now, for the next call.
+        keep: also return the keys and values of all that has been read by now, for the next call.
         """
-        own: list[KeyValue] = []
+        kept: list[KeyValue] = []
 
         def look(x: Tensor) -> Tensor:
             if not keep:
                 return self.attention.itself(x, mask, positions, layout)
-            q, new = self.attention.read(x, positions, layout)
-            own.append(new if before is None else before.append(new))
-            return self.attention.look(q, own[0], mask, positions, layout)
+            queries, new = self.attention.read(x, positions, layout)
+            kept.append(new if before is None else before.append(new))
+            return self.attention.look(queries, kept[0], mask, positions, layout)
 
         x = self.attention_residual(x, look)
         if source is not None:
@@ -128,7 +140,7 @@ class Block(nn.Module):
 
         if self.feedforward:
             x = self.feed_residual(x, self.feed)
-        return x, own[0] if keep else None
+        return x, kept[0] if keep else None
 
 
 def enter(
@@ -147,17 +159,19 @@ def enter(
 class TransformerEncoder(Encoder):
     """Embedding and position, then blocks."""
 
-    def __init__(self, c: TransformerConfig, parts: Parts, embedding: Embedding) -> None:
+    def __init__(self, config: TransformerConfig, parts: Parts, embedding: Embedding) -> None:
         super().__init__()
         self.embedding = embedding
-        self.position = parts.make_position(c, in_attention=False)
+        self.position = parts.make_position(config, in_attention=False)
         self.blocks = nn.ModuleList(
-            Block(c, parts, crossing=False) for _ in range(c.encoder_layers)
+            Block(config, parts, crossing=False) for _ in range(config.encoder_layers)
         )
-        self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
-        self.dropout = c.dropout if c.embedding_dropout is None else c.embedding_dropout
+        self.norm = make_norm(config.norm if config.placement == "pre" else "none", config.width)
+        self.dropout = config.dropout
+        if config.embedding_dropout is not None:
+            self.dropout = config.embedding_dropout
         self.enter = enter  # an attribute, so that it can be compiled
-        self.causal = c.causal
+        self.causal = config.causal
 
     def forward(
         self,
@@ -174,7 +188,7 @@ class TransformerEncoder(Encoder):
         if positions is None:
             positions = torch.arange(source.shape[1], device=source.device).expand_as(source)
 
-        # A source holds at least <eos>, so that only a mask of the user's own can hide everything.
+        # A source holds at least <eos>, so only the user's own mask can hide all of it.
         known = None if layout.full else lengths
         mask = Mask(key_lengths=known, causal=self.causal, extra=extra, filled=extra is None)
 
@@ -188,7 +202,7 @@ class TransformerEncoder(Encoder):
         return Memory(layout.pad(x), lengths, extra=extra)
 
     def _entered(self, tokens: Tensor, positions: Tensor, layout: Layout) -> Tensor:
-        """What the first block reads of tokens (B, S) at positions (B, S): packed rows (N, D)."""
+        """Tokens (B, S) at positions (B, S) -> what the first block reads: packed rows (N, D)."""
         where = layout.pack(positions)
         rows = layout.pack(tokens)
         return self.enter(self.embedding, self.position, rows, where, self.dropout, self.training)
@@ -218,39 +232,55 @@ class TransformerEncoder(Encoder):
 class TransformerDecoder(Decoder):
     """Embedding and position, blocks, output."""
 
-    def __init__(self, c: TransformerConfig, parts: Parts, embedding: Embedding, size: int) -> None:
+    def __init__(
+        self, config: TransformerConfig, parts: Parts, embedding: Embedding, size: int
+    ) -> None:
         super().__init__()
         self.embedding = embedding
-        self.position = parts.make_position(c, in_attention=False)
-        self.blocks = nn.ModuleList(Block(c, parts, crossing=True) for _ in range(c.decoder_layers))
-        self.norm = make_norm(c.norm if c.placement == "pre" else "none", c.width)
-        self.out = nn.Linear(c.width, size, bias=False)
-        nn.init.normal_(self.out.weight, std=c.width**-0.5)
-        if c.tie != "none":
+        self.position = parts.make_position(config, in_attention=False)
+        self.blocks = nn.ModuleList(
+            Block(config, parts, crossing=True) for _ in range(config.decoder_layers)
+        )
+        self.norm = make_norm(config.norm if config.placement == "pre" else "none", config.width)
+        self.out = nn.Linear(config.width, size, bias=False)
+        nn.init.normal_(self.out.weight, std=config.width**-0.5)
+        if config.tie != "none":
             self.out.weight = embedding.weight
-        self.dropout = c.dropout if c.embedding_dropout is None else c.embedding_dropout
+        self.dropout = config.dropout
+        if config.embedding_dropout is not None:
+            self.dropout = config.embedding_dropout
         self.enter = enter  # an attribute, so that it can be compiled
-        self.wait = c.wait
+        self.wait = config.wait
 
     def start(self, memory: Memory) -> TransformerState:
-        at = torch.zeros_like(memory.lengths)
+        """The state before the first token; in training, with the packed memory as it is."""
+        before_first = torch.zeros_like(memory.lengths)  # (B,)
+        start = TransformerState(
+            own=(),
+            cross=(),
+            lengths=memory.lengths,
+            extra=memory.extra,
+            at=before_first,
+            wait=self.wait,
+        )
         if memory.layout is not None:
-            return TransformerState(
-                (), (), memory.lengths, memory.extra, at, raw=memory, wait=self.wait
-            )
+            return replace(start, raw=memory)
+
         layout = Layout.of(memory.lengths, memory.states.shape[1])
-        packed = layout.pack(memory.states)
+        packed = layout.pack(memory.states)  # (N, D)
         cross = tuple(attention.project(packed, layout=layout) for attention in self._crossing())
-        return TransformerState((), cross, memory.lengths, memory.extra, at, wait=self.wait)
+        return replace(start, cross=cross)
 
     def _crossing(self) -> list[Attention]:
-        """The attention of each block to the source."""
+        """Of each block, its attention to the source."""
         return [block.cross for block in self.blocks if isinstance(block, Block)]
 
     def extend(self, state: TransformerState, states: Tensor) -> TransformerState:
-        """More of the source has arrived: its states (B, S, D)."""
-        pairs = zip(state.cross, self._crossing())
-        cross = tuple(before.append(attention.project(states)) for before, attention in pairs)
+        """The state after more of the source has arrived: its states (B, S, D)."""
+        cross = tuple(
+            before.append(attention.project(states))
+            for before, attention in zip(state.cross, self._crossing())
+        )
         return replace(state, cross=cross, lengths=state.lengths + states.shape[1])
 
     def hidden(
@@ -263,46 +293,69 @@ class TransformerDecoder(Decoder):
     ) -> tuple[Tensor, TransformerState]:
         """Tokens (B · K, T) after a state -> hidden (B · K, T, D) and the state after them.
 
-        With a layout, of training: targets (B, T) from their beginning -> packed rows (N, D).
-        positions, of the shape of tokens: where they stand (default: one after the other).
+        The K hypotheses of a sentence stand side by side: they share its memory, and the slots of
+        what they have read. With a layout, in training: targets (B, T) from their beginning ->
+        packed rows (N, D), and the state as it was. positions, of the shape of tokens: where they
+        stand (default: one after the other).
         """
-        # The hypotheses of a sentence stand side by side: they share its memory, and the slots of
-        # what they have read.
         rows, steps = tokens.shape
         sentences = len(state.lengths)
         beams = rows // sentences
-        training = layout is not None
+        packed = layout is not None
         if layout is None:
             layout = Layout(sentences, beams * steps, None)
 
         order = torch.arange(steps, device=tokens.device).expand(sentences, -1)  # (B, T)
-        if not training:
+        if not packed:
             order = (state.at[:, None] + order).repeat(1, beams)  # (B, K · T)
         positions = order if positions is None else positions.reshape(sentences, -1)
         tokens = tokens.reshape(sentences, -1)  # (B, K · T)
 
-        sight = None if beams == 1 and state.seen is None else state.sight(beams, steps)
-        past, source_mask = state.masks(sight, order)
+        sight = None  # one hypothesis, which sees everything before it
+        if beams > 1 or state.seen is not None:
+            sight = state.sight(beams, steps)  # (B, K · T, S + K · T)
+        target_mask, source_mask = state.masks(sight, order)
 
+        x = self._entered(tokens, positions, layout)  # (N, D)
+        x, own = self._through_blocks(
+            x, state, target_mask, source_mask, positions, layout, keep=not packed
+        )
+        if packed:
+            return x, state
+
+        seen = None
+        if sight is not None:
+            seen = sight[:, steps - 1 :: steps]  # of each hypothesis' last token: (B, K, S + K · T)
+        state = replace(state, own=own, at=state.at + steps, seen=seen, source_mask=source_mask)
+        return x.view(rows, steps, -1), state
+
+    def _entered(self, tokens: Tensor, positions: Tensor, layout: Layout) -> Tensor:
+        """Tokens (B, T) at positions (B, T) -> what the first block reads: packed rows (N, D)."""
         where = layout.pack(positions)
-        packed = layout.pack(tokens)
-        x = self.enter(self.embedding, self.position, packed, where, self.dropout, self.training)
+        rows = layout.pack(tokens)
+        return self.enter(self.embedding, self.position, rows, where, self.dropout, self.training)
+
+    def _through_blocks(
+        self,
+        x: Tensor,
+        state: TransformerState,
+        target_mask: Mask,
+        source_mask: Mask,
+        positions: Tensor,
+        layout: Layout,
+        *,
+        keep: bool,
+    ) -> tuple[Tensor, tuple[KeyValue, ...]]:
+        """Packed rows (N, D) through all blocks and the last norm -> the same shape.
+
+        keep: also return, of each block, the keys and values of all that has been read by now.
+        """
         own: list[KeyValue] = []
         for i, block in enumerate(self.blocks):
             before = state.own[i] if state.own else None
             memory = state.cross[i] if state.raw is None else state.raw
-            looked_at = (memory, source_mask, layout)
-            x, read = block(x, past, positions, layout, before, looked_at, keep=not training)
+            source = (memory, source_mask, layout)
+            x, read = block(x, target_mask, positions, layout, before, source, keep=keep)
             if read is not None:
                 own.append(read)
-        x = self.norm(x)  # (N, D)
-
-        if training:
-            return x, state
-        seen = None
-        if sight is not None:
-            seen = sight[:, steps - 1 :: steps]  # of each hypothesis' last token: (B, K, S + K · T)
-        state = replace(
-            state, own=tuple(own), at=state.at + steps, seen=seen, source_mask=source_mask
-        )
-        return x.view(rows, steps, -1), state
+        return self.norm(x), tuple(own)

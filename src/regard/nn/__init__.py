@@ -1,5 +1,6 @@
-"""The parts: masks, scores, positions, attention, layers, recurrence, state. Usable alone; they
-know no text.
+"""The parts of models: masks, scores, positions, attention, layers, recurrence, state.
+
+They can be used alone, and know nothing of text.
 """
 
 from regard.nn.attention import Attention, Record, SelfAttention, attend, watch

@@ -86,8 +86,9 @@ def watch(model: nn.Module) -> Iterator[Record]:
 
 
 class Attention(nn.Module):
-    """Bahdanau, Luong, multi-head, cross, causal: one class. `SelfAttention` is the same with one
-    product for all.
+    """One class for all kinds of attention: Bahdanau, Luong, multi-head, cross, causal.
+
+    `SelfAttention` is the same with one product for queries, keys and values.
 
     width: of the query. key_width, value_width: of what is looked at (default: width). inner: of
     all heads together (default: width). output: of the result (default: width). score: a name of
@@ -172,8 +173,9 @@ class Attention(nn.Module):
     def _keys_values(
         self, keys: Tensor, values: Tensor | None, layout: Layout | None
     ) -> tuple[Tensor, Tensor]:
-        """(N, D) with their layout, or (B, S, D) -> (B, S, inner) each. values=None: the keys are
-        the values too.
+        """(N, D) with their layout, or (B, S, D) -> (B, S, inner) each.
+
+        values=None: the keys are the values too.
         """
         if not self.projections:
             return _padded(keys, layout), _padded(keys if values is None else values, layout)
@@ -211,9 +213,7 @@ class Attention(nn.Module):
     def ask(
         self, query: Tensor, positions: Tensor | None = None, layout: Layout | None = None
     ) -> Tensor:
-        """The queries (B, H, T, D) of (B, T, D), or of packed (N, D) with its layout, for
-        `look`.
-        """
+        """Queries for `look`: (B, T, D), or packed (N, D) with its layout -> (B, H, T, D)."""
         q = self._heads(self._queries(query, layout))
         return self.position.rotate(q, _count(q) if positions is None else positions)
 
@@ -224,8 +224,9 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         layout: Layout | None = None,
     ) -> KeyValue:
-        """What depends on the source alone, done once. keys, values: (B, S, D), or packed (N, D)
-        with their layout.
+        """What depends on the source alone, computed once for all queries.
+
+        keys, values: (B, S, D), or packed (N, D) with their layout.
         """
         key, value = self._keys_values(keys, values, layout)
         return self._remember(self._heads(key), self._heads(value), positions)
@@ -233,8 +234,9 @@ class Attention(nn.Module):
     def read(
         self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None
     ) -> tuple[Tensor, KeyValue]:
-        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with
-        its layout.
+        """The queries of x and what they look at, for `look`.
+
+        x: (B, T, D), or packed (N, D) with its layout.
         """
         return self.ask(x, positions, layout), self.project(x, None, positions, layout)
 
@@ -246,8 +248,9 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Tensor:
-        """query (B, T, D), or packed (N, D) with its layout -> the same shape, looked up in
-        memory.
+        """Attention of a query (B, T, D) to a memory -> the same shape.
+
+        The query may be packed, (N, D) with its layout.
         """
         return self.look(self.ask(query, positions, layout), memory, mask, positions, layout)
 
@@ -265,8 +268,9 @@ class Attention(nn.Module):
         layout: Layout,
         key_layout: Layout,
     ) -> Tensor:
-        """`forward(x, project(states))` for packed rows (N, D) and (M, D), where nobody needs the
-        keys afterwards.
+        """`forward(x, project(states))` for packed rows (N, D) and (M, D).
+
+        For training, where nobody needs the keys afterwards.
         """
         case = self._rows_case(x, mask, layout, key_layout)
         kernel = None if case is None else choose.across_kernel(case)
@@ -287,9 +291,7 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Tensor:
-        """Queries (B, H, T, D) that `ask` or `read` made -> (B, T, D), or packed (N, D) with their
-        layout.
-        """
+        """Queries (B, H, T, D) of `ask` or `read` -> (B, T, D), or packed (N, D) with a layout."""
         if positions is None:
             positions = _count(q)
 
@@ -315,13 +317,13 @@ class Attention(nn.Module):
         return self.output(context) if self.projections else context
 
     def lengths(self, value: Tensor) -> Tensor:
-        """(B, H, S): of what each head makes of a value (B, H, S, D) for the output (Kobayashi et
-        al. 2020).
+        """How long a vector each head adds to the output for a value (Kobayashi et al. 2020).
+
+        Values (B, H, S, D) -> (B, H, S).
         """
         if self.projections:
-            by_head = (
-                self.output.weight.detach().unflatten(1, (self.heads, -1)).movedim(1, 0)
-            )  # (H, out, D)
+            weight = self.output.weight.detach()  # (out, H · D)
+            by_head = weight.unflatten(1, (self.heads, -1)).movedim(1, 0)  # (H, out, D)
             value = value @ by_head.mT.to(value.dtype)
         return value.float().norm(dim=-1)
 
@@ -435,8 +437,9 @@ class SelfAttention(Attention):
     def read(
         self, x: Tensor, positions: Tensor | None = None, layout: Layout | None = None
     ) -> tuple[Tensor, KeyValue]:
-        """The queries of x and what they find there, for `look`: (B, T, D), or packed (N, D) with
-        its layout.
+        """The queries of x and what they look at, for `look`.
+
+        x: (B, T, D), or packed (N, D) with its layout.
         """
         if (
             torch.compiler.is_compiling()
@@ -456,8 +459,9 @@ class SelfAttention(Attention):
         return [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
 
     def itself(self, x: Tensor, mask: Mask, positions: Tensor, layout: Layout) -> Tensor:
-        """`look(*read(x))` for packed rows (N, D), where nobody needs the keys afterwards; in
-        training this is faster.
+        """`look(*read(x))` for packed rows (N, D), where nobody needs the keys afterwards.
+
+        In training this is faster.
         """
         case = self._rows_case(x, mask, layout, layout)
         kernel = None if case is None else choose.own_kernel(case)

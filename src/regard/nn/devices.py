@@ -1,6 +1,4 @@
-"""What this machine can compute on, asked in one place: names of devices, and what each of them
-lacks.
-"""
+"""What this machine can compute on: the names of devices, and what each of them lacks."""
 
 import re
 import subprocess
@@ -61,12 +59,12 @@ def on_device(device: torch.device) -> Iterator[None]:
 
 
 def float_for_sums(device: torch.device) -> torch.dtype:
-    """The widest float that a device adds up in: float64, which Apple's GPUs do not have."""
+    """The widest float that a device adds up in: float64, or float32 on Apple's GPUs."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def seed_device(device: torch.device, seed: int) -> None:
-    """Seed the random numbers of this one device, and only of it.
+    """Seed the random numbers of this device only.
 
     torch.manual_seed would seed every kind of device, and takes a seventh of a small step.
     """
@@ -81,9 +79,7 @@ def seed_device(device: torch.device, seed: int) -> None:
 
 @contextmanager
 def state_kept(device: torch.device) -> Iterator[None]:
-    """Afterwards torch draws its random numbers, and counts its threads, as if nothing had
-    happened.
-    """
+    """Leave torch's random numbers and its number of threads as they were before."""
     threads = torch.get_num_threads()
     apple = torch.mps.get_rng_state() if device.type == "mps" else None
     try:
@@ -99,14 +95,13 @@ def state_kept(device: torch.device) -> Iterator[None]:
 def cpu_has_bf16() -> bool:
     """Whether this CPU runs torch's bfloat16 products.
 
-    Tried in another process: some machines announce bfloat16 and then die of an illegal
+    It is tried in another process: some machines announce bfloat16 and then die of an illegal
     instruction.
     """
     code = (
-        "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); (a @ "
-        "a).sum().backward()"
+        "import torch; "
+        "a = torch.ones(64, 64, dtype=torch.bfloat16, requires_grad=True); "
+        "(a @ a).sum().backward()"
     )
-    return (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode
-        == 0
-    )
+    trial = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    return trial.returncode == 0

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """F.dropout, in training."""
+    """F.dropout, in training only."""
     if not training or p == 0:
         return x
     if cpu is not None and x.device.type == "cpu":
@@ -28,7 +28,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def add_dropped(x: Tensor, added: Tensor, p: float, training: bool) -> Tensor:
-    """x + dropout(added)."""
+    """x + dropout(added), for tensors of one shape."""
     if not training or p == 0:
         return x + added
     if cpu is not None and x.device.type == "cpu" and x.dtype == added.dtype:

@@ -1,5 +1,6 @@
-"""The position-wise parts of a Transformer block: embedding, feed-forward, norm, residual. All take
-(…, D).
+"""The position-wise parts of a Transformer: embedding, feed-forward, norm, residual.
+
+All but the embedding take (…, D) and return the same shape.
 """
 
 import math
@@ -21,8 +22,9 @@ except ModuleNotFoundError as error:
 
 
 class Embedding(nn.Module):
-    """Vectors of tokens, times √d. They start at variance 1/d: scaled N(0, 1) vectors would drown
-    the sinusoids.
+    """Vectors of tokens, times √d: tokens (…) -> (…, D).
+
+    They start at variance 1/d: N(0, 1) vectors times √d would drown the sinusoids.
     """
 
     def __init__(self, size: int, width: int, *, scaled: bool = True) -> None:
@@ -47,7 +49,7 @@ class RMSNorm(nn.Module):
 
 
 def make_norm(name: str, width: int) -> nn.Module:
-    """`layer`, `rms` or `none`."""
+    """The norm of this name: `layer`, `rms` or `none`."""
     kinds: dict[str, Callable[[int], nn.Module]] = {
         "layer": nn.LayerNorm,
         "rms": RMSNorm,
@@ -65,7 +67,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """W₂ f(W₁x), or gated: W₂ (f(W₁x) ⊙ W₃x) (Shazeer 2020)."""
+    """W₂ f(W₁x), or gated: W₂ (f(W₁x) ⊙ W₃x) (Shazeer 2020); W₁ and W₃ lie in one layer."""
 
     def __init__(
         self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0
@@ -93,19 +95,20 @@ class FeedForward(nn.Module):
         return self.outer(dropout(x, self.dropout, self.training))
 
     def _fuses_relu(self, x: Tensor) -> bool:
-        """Whether one kernel computes product and activation: of rows (N, D), decoding on a GPU."""
+        """Whether one kernel computes product and activation: for rows, decoding on a GPU."""
         learning = self.training or torch.is_grad_enabled()
         rows = x.is_cuda and x.dim() == 2
         return linear_relu is not None and rows and self.activation is F.relu and not learning
 
 
 PLACEMENTS = {"pre": True, "post": False}
-"""Where a norm stands: whether before the part it belongs to."""
+"""Whether a norm stands before the part it belongs to, by the name of its placement."""
 
 
 class Residual(nn.Module):
-    """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post). Each
-    piece can be switched off.
+    """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post).
+
+    Norm, dropout and the sum can each be switched off.
     """
 
     def __init__(
@@ -114,10 +117,13 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = make_norm(norm, width)
         self.pre = look_up("placement", placement, PLACEMENTS)
-        self.dropout, self.residual = dropout, residual
+        self.dropout = dropout
+        self.residual = residual
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         added = part(self.norm(x) if self.pre else x)
-        p, training = self.dropout, self.training
-        x = add_dropped(x, added, p, training) if self.residual else dropout(added, p, training)
+        if self.residual:
+            x = add_dropped(x, added, self.dropout, self.training)
+        else:
+            x = dropout(added, self.dropout, self.training)
         return x if self.pre else self.norm(x)

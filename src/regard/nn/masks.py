@@ -1,5 +1,6 @@
-"""Who may look at whom (Mask), which rows are real tokens (Layout), and a softmax that respects
-both. True = may look.
+"""Which query may look at which key (Mask), which rows are real tokens (Layout), and a softmax.
+
+In every mask, True = may look.
 """
 
 from collections.abc import Callable
@@ -13,34 +14,37 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A rule, not a tensor: the reference reads `dense()`, a fast path reads the fields.
-
-    key_lengths (B,), or (B, T) for each query: keys from here on are hidden. causal: query t sees
-    keys up to `offset + t`. window: and none further back than this. extra, bool, broadcastable to
-    (B, H, T, S): the user's own rule, on top.
-    """
+    """A rule, not a tensor: the readable path reads `dense()`, a fast path reads the fields."""
 
     key_lengths: Tensor | None = None
+    """(B,), or (B, T) for each query: keys from here on are hidden."""
     causal: bool = False
+    """Query t sees keys up to `offset + t`."""
     offset: int = 0
+    """How many keys come before that of the first query."""
     window: int | None = None
+    """A query sees only keys that are nearer than this."""
     extra: Tensor | None = None
+    """The user's own rule, on top: bool, broadcastable to (B, H, T, S)."""
     filled: bool = False
-    """Promised by whoever makes the mask: every query may look at something. Lengths on a CPU are
-    looked at nevertheless.
+    """The maker of the mask promises that every query may look at something.
+
+    Lengths on a CPU are checked nevertheless.
     """
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """The tensors that were made of this rule, for all layers that ask."""
 
     @classmethod
     def known(cls, allowed: Tensor, bias: Tensor) -> Self:
-        """From (B, 1, T, S), both as bool and as what is added to scores. Every query may look at
-        something.
+        """A mask whose tensors (B, 1, T, S) exist already, as bool and as what is added to scores.
+
+        Every query may look at something.
         """
         shape = (allowed.shape[-2], allowed.shape[-1])
         return cls(extra=allowed, filled=True, _made={shape: allowed, (*shape, bias.dtype): bias})
 
     def dense(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-        """(B or 1, 1 or H, T, S), True = may look. Made once for all layers that ask."""
+        """The mask as a tensor (B or 1, 1 or H, T, S). Made once for all layers that ask."""
         if torch.compiler.is_compiling():  # there it is part of the kernel that needs it
             return self._dense(queries, keys, device)
         if (queries, keys) not in self._made:
@@ -48,8 +52,9 @@ class Mask:
         return self._made[queries, keys]
 
     def bias(self, queries: int, keys: int, like: Tensor) -> Tensor:
-        """The same to be added to scores: 0 = may look, −∞ = may not. An empty row is open: see
-        `opened`.
+        """The same to be added to scores: 0 = may look, −∞ = may not.
+
+        A query that may look at nothing sees everything: see `opened`.
         """
         key = queries, keys, like.dtype
         if key not in self._made:
@@ -82,9 +87,7 @@ class Mask:
 
     @property
     def never_empty(self) -> bool:
-        """Whether it is known, without waiting for a GPU, that every query may look at
-        something.
-        """
+        """Whether every query is known to see something, without waiting for a GPU."""
         if self.extra is not None or self.window is not None:
             return self.filled
         lengths = self.key_lengths
@@ -102,8 +105,9 @@ class Mask:
         return known
 
     def _dense(self, queries: int, keys: int, device: torch.device | None) -> Tensor:
-        key = torch.arange(keys, device=device)
-        query = torch.arange(queries, device=device)[:, None] + self.offset
+        """`dense()`, made anew."""
+        key = torch.arange(keys, device=device)  # (S,)
+        query = torch.arange(queries, device=device)[:, None] + self.offset  # (T, 1)
         allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
         if self.causal:
             allowed = allowed & (key <= query)
@@ -111,47 +115,44 @@ class Mask:
             allowed = allowed & ((query - key).abs() < self.window)
         if self.key_lengths is not None:
             lengths = self.key_lengths.to(key.device)
-            allowed = allowed & (
-                key < (lengths if lengths.dim() == 2 else lengths[:, None])[:, None, :, None]
-            )
+            if lengths.dim() == 1:
+                lengths = lengths[:, None]
+            allowed = allowed & (key < lengths[:, None, :, None])  # (B, 1, T or 1, S)
         if self.extra is not None:
             allowed = allowed & self.extra
         return allowed
 
     @property
     def trivial(self) -> bool:
-        """Every query may look at every key."""
+        """Whether every query may look at every key."""
         return not self.causal and self._unrestricted
 
     @property
     def only_causal(self) -> bool:
-        """Nothing is hidden but the future."""
+        """Whether nothing is hidden but the future."""
         return self.causal and self._unrestricted
 
     def free(self, queries: int, keys: int) -> bool:
-        """Whether so many queries may look at so many keys without any rule, if only because the
-        one query is the newest.
-        """
+        """Whether so many queries may look at all of so many keys."""
+        # The newest query has nothing in its future.
         newest = self.only_causal and self.offset == keys - 1 and queries == 1
         return newest or self.trivial
 
     def square(self, queries: int, keys: int) -> bool:
-        """Whether the only rule is the causal one of fused kernels, which counts from the
-        top left.
-        """
+        """Whether this is the causal mask of fused kernels: query t sees keys up to t, no more."""
         return self.only_causal and self.offset == 0 and queries == keys
 
     @property
     def _unrestricted(self) -> bool:
+        """Whether only `causal` can hide anything."""
         return self.key_lengths is None and self.window is None and self.extra is None
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | Mask | None = None) -> Tensor:
-    """Softmax over the last axis of scores (B, …, T, S), with weight exactly 0 where nobody may
-    look.
+    """Softmax over the last axis of scores (B, …, T, S), exactly 0 where a query may not look.
 
-    mask: a bool tensor that broadcasts to the scores, a Mask, or lengths: (B,) for all queries, (B,
-    T) for each. A row with nothing to look at gives zeros.
+    mask: a bool tensor that broadcasts to the scores, a Mask, or lengths: (B,) for all queries,
+    (B, T) for each. A row with nothing to look at gives zeros.
     """
     if mask is None:
         return scores.softmax(-1)
@@ -163,12 +164,14 @@ def masked_softmax(scores: Tensor, mask: Tensor | Mask | None = None) -> Tensor:
 
 
 def _as_bool(mask: Tensor | Mask, scores: Tensor) -> Tensor:
+    """Any mask that `masked_softmax` takes, as a bool tensor that broadcasts to the scores."""
     if isinstance(mask, Mask):
         dense = mask.dense(scores.shape[-2], scores.shape[-1], scores.device)
         return dense if scores.dim() == 4 else dense.squeeze(1)
     if mask.dtype == torch.bool:
         return mask
-    key = torch.arange(scores.shape[-1], device=scores.device)
+
+    key = torch.arange(scores.shape[-1], device=scores.device)  # (S,)
     per_query = mask if mask.dim() == 2 else mask[:, None]  # (B, T) or (B, 1)
     between = (1,) * (scores.dim() - 3)  # the axes between batch and query, such as heads
     return key < per_query.reshape(per_query.shape[0], *between, per_query.shape[1], 1)
@@ -176,8 +179,9 @@ def _as_bool(mask: Tensor | Mask, scores: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which of B × T places hold real tokens. Position-wise work runs on packed rows (N, D): none
-    is spent on padding.
+    """Which of B × T places hold real tokens.
+
+    Position-wise work runs on packed rows (N, D), so that none is spent on padding.
     """
 
     batch: int
@@ -189,62 +193,66 @@ class Layout:
     full: bool = True
     """No place is padding."""
     offsets: Tensor | None = None
-    """(B + 1,), int32: where each sentence begins in the packed rows, for kernels of variable
-    length (CUDA only).
+    """(B + 1,), int32: where each sentence begins in the packed rows.
+
+    For kernels of variable length (CUDA only).
     """
 
     @classmethod
     def of(cls, lengths: Tensor, length: int, *, offsets: bool = False, worth: float = 1.0) -> Self:
-        """The layout of a padded batch (B, length) with these real lengths (B,); if more than
-        `worth` of it is real, unpacked.
+        """The layout of a padded batch (B, length) with these real lengths (B,).
+
+        It leaves the padding in if at least `worth` of the places are real. offsets: also work out
+        where sentences begin; then only a batch without padding is left as it is.
         """
-        real = (torch.arange(length, device=lengths.device) < lengths[:, None]).flatten()
-        rows = real.nonzero().squeeze(1)
-        starts = F.pad(lengths.cumsum(0), (1, 0)).int() if offsets else None
-        if len(rows) >= worth * len(real) and (starts is None or len(rows) == len(real)):
-            return cls(len(lengths), length, None, full=len(rows) == len(real), offsets=starts)
-        return cls(len(lengths), length, rows, (real.cumsum(0) - 1).clamp(min=0), False, starts)
+        real = (
+            torch.arange(length, device=lengths.device) < lengths[:, None]
+        ).flatten()  # (B · T,)
+        rows = real.nonzero().squeeze(1)  # (N,)
+        full = len(rows) == len(real)
+        starts = F.pad(lengths.cumsum(0), (1, 0)).int() if offsets else None  # (B + 1,)
+
+        unpacked = len(rows) >= worth * len(real) and (starts is None or full)
+        if unpacked:
+            return cls(len(lengths), length, None, full=full, offsets=starts)
+
+        back = (real.cumsum(0) - 1).clamp(min=0)  # (B · T,)
+        return cls(len(lengths), length, rows, back, full=False, offsets=starts)
 
     def to(self, device: torch.device | str) -> Self:
-        return self._each(lambda x: x.to(device, non_blocking=True))
+        """This layout with its tensors on another device."""
+        return self._changed(lambda x: x.to(device, non_blocking=True))
 
     def clone(self) -> Self:
-        return self._each(Tensor.clone)
+        """This layout with copies of its tensors."""
+        return self._changed(Tensor.clone)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
-        rows, back, offsets = (
-            None if x is None else change(x) for x in (self.rows, self.back, self.offsets)
-        )
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """This layout after a change of each of its tensors."""
+        tensors = (self.rows, self.back, self.offsets)
+        rows, back, offsets = (None if x is None else change(x) for x in tensors)
         return replace(self, rows=rows, back=back, offsets=offsets)
 
     def twice(self) -> Self:
         """The layout of the same batch twice, one after the other."""
-        rows = (
-            None
-            if self.rows is None
-            else torch.cat((self.rows, self.rows + self.batch * self.length))
-        )
-        back = (
-            None
-            if self.back is None or self.rows is None
-            else torch.cat((self.back, self.back + len(self.rows)))
-        )
-        starts = (
-            None
-            if self.offsets is None
-            else torch.cat((self.offsets[:-1], self.offsets + self.offsets[-1]))
-        )
-        return replace(self, batch=2 * self.batch, rows=rows, back=back, offsets=starts)
+        rows = back = offsets = None
+        if self.rows is not None:
+            rows = torch.cat((self.rows, self.rows + self.batch * self.length))
+        if self.rows is not None and self.back is not None:
+            back = torch.cat((self.back, self.back + len(self.rows)))
+        if self.offsets is not None:
+            offsets = torch.cat((self.offsets[:-1], self.offsets + self.offsets[-1]))
+        return replace(self, batch=2 * self.batch, rows=rows, back=back, offsets=offsets)
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, …) -> (N, …)."""
-        flat = x.flatten(0, 1)
-        return flat if self.rows is None else _Packed.apply(flat, self.rows, len(flat))  # type: ignore[no-untyped-call]
+        flat = x.flatten(0, 1)  # (B · T, …)
+        if self.rows is None:
+            return flat
+        return _Packed.apply(flat, self.rows, len(flat))  # type: ignore[no-untyped-call]
 
     def spread(self, x: Tensor) -> Tensor:
-        """(N, …) -> (B, T, …); padding repeats a real neighbour, for those who will not look
-        at it.
-        """
+        """(N, …) -> (B, T, …); padding repeats a real neighbour, so nobody may look at it."""
         if self.rows is not None:
             x = _Spread.apply(x, self.rows, self.back)  # type: ignore[no-untyped-call]
         return x.unflatten(0, (self.batch, self.length))
@@ -267,16 +275,16 @@ class _Packed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return (
-            grad.new_zeros(ctx.places, *grad.shape[1:]).index_copy(0, ctx.saved_tensors[0], grad),
-            None,
-            None,
-        )
+        (rows,) = ctx.saved_tensors
+        zeros = grad.new_zeros(ctx.places, *grad.shape[1:])
+        return zeros.index_copy(0, rows, grad), None, None
 
 
 class _Spread(torch.autograd.Function):
-    """x[back]; nobody looks at padding, so the gradient is that of the real places: a choice, where
-    torch would add up.
+    """x[back]; the gradient is that of the real places.
+
+    Nobody looks at padding, so its gradient is zero: it is enough to pick rows, where torch would
+    add them up.
     """
 
     @staticmethod
@@ -286,4 +294,5 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return grad.index_select(0, ctx.saved_tensors[0]), None, None
+        (rows,) = ctx.saved_tensors
+        return grad.index_select(0, rows), None, None

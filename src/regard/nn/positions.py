@@ -1,5 +1,6 @@
-"""How a model knows order. A position is given as a tensor (B, T), never as one number, so that
-other orders are possible.
+"""How a model knows the order of tokens.
+
+Positions are given as a tensor (B, T), never as one number, so that other orders are possible.
 """
 
 import math
@@ -12,8 +13,7 @@ from regard.errors import UserError
 
 
 class Position(nn.Module):
-    """No position at all: the base is itself one of the six. A subclass overrides the hooks it
-    needs.
+    """No position at all, and the base of the other five, which override the hooks they need.
 
     `in_attention` says whether its hooks act inside each self-attention (one object per layer) or
     on the embeddings (one in all); `fused` whether a fused kernel can compute attention with it.
@@ -26,36 +26,43 @@ class Position(nn.Module):
         self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16
     ) -> None:
         super().__init__()
-        self.width, self.heads, self.max_positions, self.clip = width, heads, max_positions, clip
+        self.width = width
+        self.heads = heads
+        self.max_positions = max_positions
+        self.clip = clip
         self.scale: float | None = None
-        """What the score multiplies q·k by, set by the attention that this acts in. None: the score
-        is no product.
+        """What the score multiplies q·k by, set by the attention that this acts in.
+
+        None: the score is no product.
         """
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Change embeddings (…, D) at positions (…)."""
+        """Embeddings (…, D) at positions (…) -> the same shape."""
         return x
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Change queries or keys (B, H, T, D/H) at positions (B, T)."""
+        """Queries or keys (B, H, T, D/H) at positions (B, T) -> the same shape."""
         return x
 
     def key_term(self, query: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
-        """Add this to the scores (B, H, T, S)."""
+        """What is added to the scores: (B, H, T, S). None: nothing."""
         return None
 
     def value_term(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
-        """Add this to the output (B, H, T, D/H)."""
+        """What is added to the output: (B, H, T, D/H). None: nothing."""
         return None
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(the same) (Vaswani et al. 2017, 3.5); any
-    length, odd widths too.
+    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(the same) (Vaswani et al. 2017, 3.5).
+
+    Positions (…) -> (…, width), of any length and also of odd widths.
     """
-    pairs = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
-    angles = positions[..., None].float() * torch.exp(pairs * (-math.log(10000.0) / width))
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]
+    pairs = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)  # 2j
+    frequencies = torch.exp(pairs * (-math.log(10000.0) / width))
+    angles = positions[..., None].float() * frequencies  # (…, width / 2)
+    waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+    return waves[..., :width]
 
 
 class Sinusoidal(Position):
@@ -65,16 +72,17 @@ class Sinusoidal(Position):
         self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16
     ) -> None:
         super().__init__(width, heads, max_positions=max_positions, clip=clip)
-        self.table = sinusoids(
-            torch.arange(0), width
-        )  # no buffer: processes would send it to each other
+        # Not a buffer: processes would send it to each other.
+        self.table = sinusoids(torch.arange(0), width)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         return x + self._waves(positions).to(x.dtype)
 
     def _waves(self, positions: Tensor) -> Tensor:
-        """From a table, on a CPU, where sines are slow; a GPU would have to be asked how long it
-        must be.
+        """The sinusoids at positions (…): (…, D).
+
+        On a CPU they come from a table, for sines are slow there. On a GPU they are computed: to
+        know how long the table must be, we would have to wait for it.
         """
         if positions.device.type != "cpu" or not positions.numel():
             return sinusoids(positions, self.width)
@@ -83,8 +91,8 @@ class Sinusoidal(Position):
         if int(positions.min()) < 0 or last > 10**5:
             return sinusoids(positions, self.width)
 
-        # Threads share this object. Each reads the table it has seen or made, whatever another puts
-        # there meanwhile.
+        # Threads share this object. Each reads the table it has seen or made, whatever another
+        # thread puts there meanwhile.
         table = self.table
         if last >= len(table):
             table = sinusoids(torch.arange(2 * last + 1), self.width)
@@ -134,29 +142,31 @@ class Relative(Position):
         self.values = nn.Parameter(torch.randn(2 * clip + 1, size) / math.sqrt(size))
 
     def _distance(self, q_pos: Tensor, k_pos: Tensor, heads: int) -> Tensor:
-        distance = (k_pos[:, None, None, :] - q_pos[:, None, :, None]).clamp(
-            -self.clip, self.clip
-        ) + self.clip
-        return distance.expand(-1, heads, -1, -1)
+        """The row of `keys` and `values` for each query and key: (B or 1, H, T, S)."""
+        distance = k_pos[:, None, None, :] - q_pos[:, None, :, None]  # (B or 1, 1, T, S)
+        row = distance.clamp(-self.clip, self.clip) + self.clip  # 0 … 2·clip
+        return row.expand(-1, heads, -1, -1)
 
     def key_term(self, query: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         # q·a for each of the 2·clip+1 distances, then picked: no (T, S, D) tensor.
-        divisor = math.sqrt(query.shape[-1]) if self.scale is None else 1.0 / self.scale
+        divisor = math.sqrt(query.shape[-1])
+        if self.scale is not None:
+            divisor = 1.0 / self.scale
         by_distance = query @ self.keys.T.to(query.dtype) / divisor  # (B, H, T, 2·clip+1)
         index = self._distance(q_pos, k_pos, query.shape[1]).expand(query.shape[0], -1, -1, -1)
-        return by_distance.gather(-1, index)
+        return by_distance.gather(-1, index)  # (B, H, T, S)
 
     def value_term(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         index = self._distance(q_pos, k_pos, weights.shape[1]).expand(weights.shape[0], -1, -1, -1)
-        by_distance = weights.new_zeros(*weights.shape[:-1], 2 * self.clip + 1).scatter_add(
-            -1, index, weights
-        )
+        zeros = weights.new_zeros(*weights.shape[:-1], 2 * self.clip + 1)
+        by_distance = zeros.scatter_add(-1, index, weights)  # (B, H, T, 2·clip+1)
         return by_distance @ self.values.to(weights.dtype)
 
 
 class Rotary(Position):
-    """Rotate pairs of query and key features by an angle that grows with the position (Su et al.
-    2021). Dot scores only.
+    """Rotate pairs of features by an angle that grows with the position (Su et al. 2021).
+
+    Queries and keys are rotated; for dot scores only.
     """
 
     in_attention = True
@@ -165,25 +175,29 @@ class Rotary(Position):
         size = x.shape[-1]
         kind = torch.promote_types(x.dtype, torch.float32)
         pairs = torch.arange(0, size, 2, device=x.device, dtype=kind)
-        angles = positions[:, None, :, None].to(kind) * torch.exp(
-            pairs * (-math.log(10000.0) / size)
-        )
-        sin, cos = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
-        even, odd = x[..., 0::2], x[..., 1::2]
-        return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+        frequencies = torch.exp(pairs * (-math.log(10000.0) / size))
+        angles = positions[:, None, :, None].to(kind) * frequencies  # (B, 1, T, D/2H)
+        sin = angles.sin().to(x.dtype)
+        cos = angles.cos().to(x.dtype)
+
+        even = x[..., 0::2]  # (B, H, T, D/2H)
+        odd = x[..., 1::2]
+        rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+        return rotated.flatten(-2)  # (B, H, T, D/H)
 
 
 class ALiBi(Position):
-    """A penalty of −m|i−j|, m = 2^(−8h/H) for head h (Press et al. 2022); the same in the
-    encoder.
+    """A penalty of −m|i−j| on the scores, m = 2^(−8h/H) for head h (Press et al. 2022).
+
+    The encoder has the same, in both directions.
     """
 
     in_attention = True
 
     def key_term(self, query: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         head = torch.arange(1, self.heads + 1, device=query.device, dtype=torch.float32)
-        slopes = torch.exp2(-8.0 * head / self.heads)[None, :, None, None]
-        distance = (k_pos[:, None, None, :] - q_pos[:, None, :, None]).abs()
+        slopes = torch.exp2(-8.0 * head / self.heads)[None, :, None, None]  # (1, H, 1, 1)
+        distance = (k_pos[:, None, None, :] - q_pos[:, None, :, None]).abs()  # (B, 1, T, S)
         return (-slopes * distance).to(query.dtype)
 
 

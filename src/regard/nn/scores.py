@@ -17,19 +17,17 @@ class Score(nn.Module):
 
     def __init__(self, heads: int, query_width: int, key_width: int, width: int = 0) -> None:
         super().__init__()
-        self.heads, self.query_width, self.key_width, self.width = (
-            heads,
-            query_width,
-            key_width,
-            width,
-        )
+        self.heads = heads
+        self.query_width = query_width
+        self.key_width = key_width
+        self.width = width
 
     def prepare(self, key: Tensor) -> Tensor:
-        """Whatever of the score depends on the key alone."""
+        """Compute what depends on the key alone: (B, H, S, Dk) -> (B, H, S, ·)."""
         return key
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Here: q·k times `scale`; a score that is no product overrides this."""
+        """q·k times `scale`; a score that is no product overrides this."""
         assert self.scale is not None
         return (query * self.scale) @ prepared.transpose(-2, -1)
 
@@ -41,8 +39,9 @@ class Dot(Score):
 
 
 class ScaledDot(Score):
-    """q·k / √d (Vaswani et al. 2017, eq. 1): variance 1 whatever the width, so the softmax does not
-    saturate.
+    """q·k / √d (Vaswani et al. 2017, eq. 1).
+
+    Its variance is 1 whatever the width, so the softmax does not saturate.
     """
 
     def __init__(self, heads: int, query_width: int, key_width: int, width: int = 0) -> None:
@@ -51,8 +50,9 @@ class ScaledDot(Score):
 
 
 class Multiplicative(Score):
-    """qᵀWk (Luong et al. 2015, "general"); the widths may differ. Wk is prepared, so that what
-    remains is a product.
+    """qᵀWk (Luong et al. 2015, "general"); the widths of query and key may differ.
+
+    Wk is prepared, so that what remains is a product.
     """
 
     scale = 1.0
@@ -81,9 +81,9 @@ class Additive(Score):
         return key @ self.w1
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        joined = torch.tanh(
-            prepared[:, :, None] + (query @ self.w2)[:, :, :, None]
-        )  # (B, H, T, S, width)
+        keys = prepared[:, :, None]  # (B, H, 1, S, width)
+        queries = (query @ self.w2)[:, :, :, None]  # (B, H, T, 1, width)
+        joined = torch.tanh(keys + queries)  # (B, H, T, S, width)
         return (joined @ self.v[:, None]).squeeze(-1)
 
 

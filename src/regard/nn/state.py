@@ -1,4 +1,4 @@
-"""Keys and values as a value: appending never changes what somebody else holds."""
+"""Keys and values that never change: to append gives new ones, and the old ones stay good."""
 
 from __future__ import annotations
 
@@ -12,41 +12,46 @@ from torch import Tensor
 
 @dataclass
 class _Storage:
-    """Reserved room that several KeyValues may share; `fill` says how far it was written."""
+    """Reserved room that several KeyValues may share."""
 
     key: Tensor
     value: Tensor
     positions: Tensor
     fill: int
+    """How far it was written."""
 
 
 @dataclass(frozen=True)
 class KeyValue:
-    """What a query looks at: prepared keys (B, H, S, Dk), values (B, H, S, Dv) and their positions
-    (B, S).
-    """
+    """What a query looks at."""
 
     key: Tensor
+    """Prepared by the score: (B, H, S, Dk)."""
     value: Tensor
+    """(B, H, S, Dv)."""
     positions: Tensor
+    """(B, S)."""
     storage: _Storage | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return self.key.shape[2]
 
     def append(self, new: Self) -> KeyValue:
-        """self then new. Writes behind the scenes into reserved room if nobody has written there,
-        else copies first.
+        """These, then the new ones.
+
+        Behind the scenes the new ones are written into reserved room. If there is none, or somebody
+        has written there, these are copied to a larger room first.
         """
-        if torch.is_grad_enabled() and any(
-            x.requires_grad for x in (self.key, self.value, new.key, new.value)
-        ):
+        tensors = (self.key, self.value, new.key, new.value)
+        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             return KeyValue(
                 torch.cat((self.key, new.key), 2),
                 torch.cat((self.value, new.value), 2),
                 torch.cat((self.positions, new.positions), 1),
             )
-        start, end = len(self), len(self) + len(new)
+
+        start = len(self)
+        end = start + len(new)
         room = self.storage
         if room is None or room.fill != start or room.key.shape[2] < end:
             room = self._reserve(end + max(32, end // 2))
@@ -57,9 +62,11 @@ class KeyValue:
         return KeyValue(room.key[:, :, :end], room.value[:, :, :end], room.positions[:, :end], room)
 
     def _reserve(self, capacity: int) -> _Storage:
+        """Room for so many keys, with a copy of these at its beginning."""
         length = len(self)
 
         def larger(x: Tensor, axis: int) -> Tensor:
+            """A copy of x, with room along the axis."""
             shape = list(x.shape)
             shape[axis] = capacity
             room = x.new_empty(shape)
@@ -78,10 +85,14 @@ class KeyValue:
                 self.value.index_select(0, rows),
                 self.positions.index_select(0, rows),
             )
-        length, old = len(self), self.storage
-        key, value, positions = (
-            x.new_empty(len(rows), *x.shape[1:]) for x in (old.key, old.value, old.positions)
-        )
+
+        def room_like(x: Tensor) -> Tensor:
+            return x.new_empty(len(rows), *x.shape[1:])
+
+        length = len(self)
+        key = room_like(self.storage.key)
+        value = room_like(self.storage.value)
+        positions = room_like(self.storage.positions)
         key[:, :, :length] = self.key.index_select(0, rows)
         value[:, :, :length] = self.value.index_select(0, rows)
         positions[:, :length] = self.positions.index_select(0, rows)
@@ -89,21 +100,24 @@ class KeyValue:
         return KeyValue(key[:, :, :length], value[:, :, :length], positions[:, :length], room)
 
     def gather(self, slots: Tensor) -> KeyValue:
-        """Of each row its slots (B, S'), in this order."""
-        where = slots[:, None, :, None]
-        key, value = (
-            x.gather(2, where.expand(-1, x.shape[1], -1, x.shape[3]))
-            for x in (self.key, self.value)
-        )
-        return KeyValue(key, value, self.positions.gather(1, slots))
+        """Of each row these slots (B, S'), in this order."""
+        where = slots[:, None, :, None]  # (B, 1, S', 1)
+
+        def gathered(x: Tensor) -> Tensor:
+            """(B, H, S, D) -> (B, H, S', D)."""
+            return x.gather(2, where.expand(-1, x.shape[1], -1, x.shape[3]))
+
+        return KeyValue(gathered(self.key), gathered(self.value), self.positions.gather(1, slots))
 
     def join(self, other: Self) -> KeyValue:
         """The rows of both, the shorter ones filled up with slots that nobody should look at."""
         length = max(len(self), len(other))
 
-        def both(one: Tensor, two: Tensor, axis: int) -> Tensor:
-            fill = (0, 0) if axis == 2 else ()
-            return torch.cat([F.pad(x, (*fill, 0, length - x.shape[axis])) for x in (one, two)])
+        def both(mine: Tensor, theirs: Tensor, axis: int) -> Tensor:
+            """The rows of both, filled up along the axis: 2 of keys and values, 1 of positions."""
+            features = (0, 0) if axis == 2 else ()  # these are not filled up
+            filled = [F.pad(x, (*features, 0, length - x.shape[axis])) for x in (mine, theirs)]
+            return torch.cat(filled)
 
         return KeyValue(
             both(self.key, other.key, 2),

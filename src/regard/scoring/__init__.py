@@ -1,6 +1,4 @@
-"""Judging outputs: scores against references, the doubt about them, and the report that `evaluate`
-prints.
-"""
+"""Scores of outputs against references, how sure they are, and the report of `regard evaluate`."""
 
 from regard.scoring.metrics import bleu, chrf, exact_match, per, sentence_bleu, ter, wer
 from regard.scoring.report import Report, report

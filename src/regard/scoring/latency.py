@@ -4,23 +4,23 @@ from collections.abc import Sequence
 
 
 def delays(source: Sequence[int], target: Sequence[int], wait: float) -> list[int]:
-    """Source words read when each target word was complete, under wait-k: target token t needs wait
-    + t source tokens.
+    """How many source words were read when each target word was complete, under wait-k.
 
-    source, target: the number of words after each token. The source's last token is <eos>.
+    Target token t needs wait + t source tokens. source, target: the number of words after each
+    token. The source's last token is <eos>.
     """
-    last = {
-        words: source[int(min(wait + t, len(source))) - 1]
-        for t, words in enumerate(target)
-        if words
-    }
-    return list(last.values())
+    at_last_token: dict[int, int] = {}  # by the number of target words
+    for t, words in enumerate(target):
+        if words:
+            tokens_read = int(min(wait + t, len(source)))
+            at_last_token[words] = source[tokens_read - 1]
+    return list(at_last_token.values())
 
 
 def average_lagging(delays: Sequence[float], source: int, target: int) -> float:
-    """AL (Ma et al. 2019, eq. 8 and 9): mean of d_t − (t − 1) · source / target, up to the first
-    word written with all read.
+    """AL, average lagging: the mean of d_t − (t − 1) · source / target (Ma et al. 2019, eq. 8, 9).
 
+    The mean goes up to the first target word that was written when all of the source was read.
     source, target: lengths in words. The target's is the reference's, as in SimulEval (Ma et al.
     2020).
     """
@@ -29,11 +29,15 @@ def average_lagging(delays: Sequence[float], source: int, target: int) -> float:
         lags.append(delay - t * source / target)
         if delay >= source:
             break
-    return sum(lags) / len(lags) if lags else float(source)  # who says nothing has waited for all
+    if not lags:
+        return float(source)  # an empty output has waited for everything
+    return sum(lags) / len(lags)
 
 
 def laal(delays: Sequence[float], source: int, target: int) -> float:
-    """LAAL (Papi et al. 2022): AL with the longer of output and reference, so that writing too much
-    does not look fast.
+    """LAAL, length-adaptive average lagging (Papi et al. 2022).
+
+    It is AL with the length of the output or the reference, whichever is longer, so that an output
+    that is too long does not look fast.
     """
     return average_lagging(delays, source, max(len(delays), target))

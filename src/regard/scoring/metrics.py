@@ -1,5 +1,6 @@
-"""Scores of outputs against references: `references[i]` lists the acceptable answers to
-`hypotheses[i]`, one or more.
+"""Scores of outputs against references.
+
+`references[i]` lists the acceptable answers to `hypotheses[i]`, one or more.
 """
 
 import math
@@ -15,18 +16,21 @@ References = Sequence[Texts]
 
 
 class Corpus(NamedTuple):
-    """A corpus score from 0 to 100, and the sacreBLEU signature that makes it comparable with other
-    people's.
-    """
+    """The score of a corpus."""
 
     score: float
+    """From 0 to 100."""
     signature: str
+    """How sacreBLEU counted, so that scores of other people can be compared with it."""
 
 
 def bleu(hypotheses: Texts, references: References, tokenize: str = "13a") -> Corpus:
-    """Papineni et al. 2002: 0 without four words in a row. `tokenize="none"`: the text is
-    tokenised, and no remark about it.
+    """BLEU (Papineni et al. 2002): overlap of one to four words in a row.
+
+    It is 0 if no output has four words. tokenize: sacreBLEU's tokenizer; "none" if the text is
+    tokenised already.
     """
+    # force: no warning about text that is tokenised already
     return _corpus(sacre("bleu", tokenize=tokenize, force=True), hypotheses, references)
 
 
@@ -36,34 +40,35 @@ def chrf(hypotheses: Texts, references: References) -> Corpus:
 
 
 def ter(hypotheses: Texts, references: References) -> Corpus:
-    """Translation edit rate (Snover et al. 2006): edits and moves per 100 reference words; lower is
-    better.
+    """Translation edit rate (Snover et al. 2006): edits and moves per 100 reference words.
+
+    Lower is better.
     """
     return _corpus(sacre("ter"), hypotheses, references)
 
 
 def sacre(name: str, **options: Any) -> Any:
-    """sacreBLEU's metric of that name: bleu, chrf or ter. Imported when used, for it is slow to
-    start.
-    """
+    """sacreBLEU's metric of that name: bleu, chrf or ter."""
+    # Imported when it is used, for it is slow to start.
     from sacrebleu import metrics
 
     return getattr(metrics, name.upper())(**options)
 
 
 def _corpus(metric: Any, hypotheses: Texts, references: References) -> Corpus:
+    """The score by a metric of sacreBLEU."""
     check(hypotheses, references)
     score = metric.corpus_score(list(hypotheses), columns(references)).score
     return Corpus(float(score), str(metric.get_signature()))
 
 
 def columns(references: References) -> list[tuple[str | None, ...]]:
-    """As sacreBLEU wants them: the first reference of every line, then the second, …, or None."""
+    """The first reference of every line, then the second, …, or None: as sacreBLEU wants them."""
     return list(zip_longest(*references))
 
 
 def check(hypotheses: Texts, references: References, sources: Texts | None = None) -> None:
-    """Refuse what cannot be scored, in words, before a library refuses it in a traceback."""
+    """Refuse what cannot be scored with a clear message, before a library fails on it."""
     counts = [len(side) for side in (hypotheses, references, sources) if side is not None]
     if 0 in counts or len(set(counts)) > 1:
         raise UserError(
@@ -80,62 +85,75 @@ def check(hypotheses: Texts, references: References, sources: Texts | None = Non
 def exact_match(hypotheses: Texts, references: References) -> float:
     """Share of outputs, 0 to 1, that equal one of their references."""
     check(hypotheses, references)
-    return sum(hypothesis in answers for hypothesis, answers in zip(hypotheses, references)) / len(
-        hypotheses
-    )
+    hits = sum(hypothesis in answers for hypothesis, answers in zip(hypotheses, references))
+    return hits / len(hypotheses)
 
 
 def wer(hypotheses: Texts, references: References) -> float:
-    """Word error rate as pronunciation work counts it, 0 to 1: share of outputs that equal none of
-    their references.
+    """Share of outputs, 0 to 1, that equal none of their references.
+
+    In work on pronunciation this is the word error rate: every output is one word.
     """
     return 1.0 - exact_match(hypotheses, references)
 
 
 def per(hypotheses: Texts, references: References) -> float:
-    """Phoneme error rate: edits, in space-separated tokens, to the nearest reference, per token of
-    that reference.
+    """Phoneme error rate: edits to the nearest reference, per token of that reference.
+
+    Tokens are separated by spaces.
     """
     check(hypotheses, references)
-    texts = [
-        (text.split(), [answer.split() for answer in answers])
-        for text, answers in zip(hypotheses, references)
-    ]
-    # Among equally near references the longest, so that their order does not matter.
-    nearest = [
-        min((edit_distance(text, answer), -len(answer)) for answer in answers)
-        for text, answers in texts
-    ]
-    edits, length = (
-        sum(distance for distance, _ in nearest),
-        -sum(negative for _, negative in nearest),
-    )
+    edits = 0
+    length = 0
+    for hypothesis, answers in zip(hypotheses, references):
+        distance, answer_length = _nearest(hypothesis.split(), [text.split() for text in answers])
+        edits += distance
+        length += answer_length
     return edits / length if length else float(edits > 0)
 
 
+def _nearest(tokens: list[str], answers: list[list[str]]) -> tuple[int, int]:
+    """The distance to the nearest answer, and the length of that answer."""
+    # Among equally near answers the longest, so that their order does not matter.
+    distance, negative_length = min(
+        (edit_distance(tokens, answer), -len(answer)) for answer in answers
+    )
+    return distance, -negative_length
+
+
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    """Fewest insertions, deletions and substitutions that turn `a` into `b`: the textbook table,
-    row by row.
+    """The fewest insertions, deletions and substitutions that turn `a` into `b`.
+
+    This is the table of the textbook, of which only one row is kept.
     """
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
-        corner, row[0] = row[0], i
+        corner = row[0]  # the cell above and to the left
+        row[0] = i
         for j, y in enumerate(b, 1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (x != y))
+            substituted = corner + (x != y)
+            corner = row[j]
+            row[j] = min(corner + 1, row[j - 1] + 1, substituted)
     return row[-1]
 
 
 def sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str], order: int = 4) -> float:
-    """The course's BLEU of one sentence, 0 to 1: exp(min(0, 1 - |ref| / |hyp|)) · Π p_n^(1/2^n) for
-    n = 1 … order.
+    """BLEU of one sentence, 0 to 1, as in *Dive into Deep Learning*.
 
-    p_n is the share of the output's n-grams found in the reference, each found as often as it is
-    there; orders longer than the output are left out, as in *Dive into Deep Learning*.
+    It is exp(min(0, 1 - |ref| / |hyp|)) · Π p_n^(1/2^n) for n = 1 … order. p_n is the share of the
+    output's n-grams found in the reference, each found at most as often as it is there. Orders
+    longer than the output are left out.
     """
-    score = math.exp(min(0.0, 1 - len(reference) / len(hypothesis))) if hypothesis else 0.0
+    if not hypothesis:
+        return 0.0
+    score = math.exp(min(0.0, 1 - len(reference) / len(hypothesis)))
     for n in range(1, min(order, len(hypothesis)) + 1):
-        ours, theirs = (
-            Counter(zip(*(side[i:] for i in range(n)))) for side in (hypothesis, reference)
-        )
+        ours = _ngrams(hypothesis, n)
+        theirs = _ngrams(reference, n)
         score *= ((ours & theirs).total() / ours.total()) ** (0.5**n)
     return score
+
+
+def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    """How often each n words in a row occur."""
+    return Counter(zip(*(words[i:] for i in range(n))))

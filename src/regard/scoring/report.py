@@ -9,8 +9,9 @@ from regard.scoring import metrics
 
 @dataclass(frozen=True)
 class Report:
-    """The fields of `evaluate --json`, in its order, each with its name, format and meaning in a
-    table.
+    """The fields of `evaluate --json`, in its order.
+
+    Each is annotated with its name, its format and its meaning in a table.
     """
 
     loss: Annotated[
@@ -38,21 +39,20 @@ class Report:
 
     def as_dict(self) -> dict[str, float | int | str | None]:
         """Ready for JSON: numbers that it cannot write (NaN, infinity) become None."""
-        return {
-            k: None if isinstance(v, float) and not math.isfinite(v) else v
-            for k, v in asdict(self).items()
-        }
+        values = asdict(self)
+        for name, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                values[name] = None
+        return values
 
     def rows(self) -> list[tuple[str, str, str]]:
         """For a table: name, value, and what it means in one line."""
-        said = {
-            name: hint.__metadata__
-            for name, hint in get_type_hints(Report, include_extras=True).items()
-        }
-        return [
-            (name, format(getattr(self, field), form), meaning)
-            for field, (name, form, meaning) in said.items()
-        ]
+        rows = []
+        for field, hint in get_type_hints(Report, include_extras=True).items():
+            name, form, meaning = hint.__metadata__
+            value = format(getattr(self, field), form)
+            rows.append((name, value, meaning))
+        return rows
 
 
 def report(
@@ -74,26 +74,18 @@ def report(
     """
     metrics.check(hypotheses, references, sources)
     bleu = metrics.bleu(hypotheses, references, tokenize)
-    chrf, ter = metrics.chrf(hypotheses, references), metrics.ter(hypotheses, references)
-    scores = {"bleu": bleu.score, "chrf": chrf.score, "ter": ter.score}
-    rates = {
-        rate.__name__: rate(hypotheses, references)
-        for rate in (metrics.exact_match, metrics.wer, metrics.per)
-    }
-    read = {
-        "loss": loss,
-        "perplexity": math.exp(min(loss, 700.0)),
-        "token_accuracy": correct / max(tokens, 1),
-    }
-    written = {
-        "seconds": seconds,
-        "tokens_per_second": generated_tokens / seconds if seconds > 0 else 0.0,
-    }
     return Report(
-        **scores,
-        **rates,
-        **read,
-        **written,
+        loss=loss,
+        perplexity=math.exp(min(loss, 700.0)),  # exp(710) is too large for a float
+        token_accuracy=correct / max(tokens, 1),
+        exact_match=metrics.exact_match(hypotheses, references),
+        bleu=bleu.score,
         bleu_signature=bleu.signature,
+        chrf=metrics.chrf(hypotheses, references).score,
+        ter=metrics.ter(hypotheses, references).score,
+        wer=metrics.wer(hypotheses, references),
+        per=metrics.per(hypotheses, references),
         examples=len(hypotheses),
+        seconds=seconds,
+        tokens_per_second=generated_tokens / seconds if seconds > 0 else 0.0,
     )

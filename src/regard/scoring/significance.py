@@ -19,10 +19,13 @@ class Comparison(NamedTuple):
 
     a: float
     b: float
-    difference: float  # a - b: above 0 where `a` has the higher score
-    low: float  # 95 % of the resampled differences lie between `low` …
-    high: float  # … and `high`
-    p: float  # how often chance alone shows a difference at least as large, in either direction
+    difference: float
+    """a - b: above 0 where `a` has the higher score."""
+    low: float
+    """95 % of the resampled differences lie between this and `high`."""
+    high: float
+    p: float
+    """How often chance alone shows a difference at least as large, in either direction."""
 
 
 def paired_bootstrap(
@@ -35,8 +38,9 @@ def paired_bootstrap(
     seed: int = 12345,
     tokenize: str = "13a",
 ) -> Comparison:
-    """Koehn 2004: draw the test set anew with replacement `samples` times, score both on each draw.
+    """Compare two systems by paired bootstrap resampling (Koehn 2004).
 
+    The test set is drawn anew with replacement `samples` times, and both are scored on each draw.
     For p the differences are shifted to mean zero, what they would be if the systems were equal,
     and those are counted that are as far out as the one observed. Identical systems therefore get
     p = 1. `tokenize` is sacreBLEU's tokenizer for BLEU.
@@ -86,6 +90,7 @@ def sacre_scorer(judge: Any, outputs: Texts, references: References) -> Scorer:
 
 
 def _by_statistics(judge: Any, outputs: Texts, references: References) -> Scorer:
+    """The private way, which reads every line once."""
     lines = judge._extract_corpus_statistics(list(outputs), columns(references))
     statistics = np.array(lines, dtype=np.float64)  # (N, K); a corpus has their sum
 

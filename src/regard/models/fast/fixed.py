@@ -1,5 +1,6 @@
-"""A Transformer's state in reserved memory: every step writes into the same tensors, so that a GPU
-can repeat it as one graph.
+"""A Transformer's state in reserved memory.
+
+Every step writes into the same tensors, so that a GPU can repeat it as one captured graph.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from regard.nn.positions import Learned
 
 @dataclass(frozen=True)
 class FixedKeyValue(KeyValue):
-    """Slots for K hypotheses at each of T places: what hypothesis k reads at place t is written to
-    slot t · K + k.
+    """Reserved slots for K hypotheses at each of T places.
+
+    What hypothesis k reads at place t is written to slot t · K + k.
     """
 
     now: Tensor = field(default_factory=lambda: torch.empty(0))
     """(B, K): the slots of this step."""
 
     def append(self, new: KeyValue) -> KeyValue:
-        where = self.now[:, None, :, None].expand_as(new.key)
+        """Write the new keys and values (B, H, K, D) into the slots of this step."""
+        where = self.now[:, None, :, None].expand_as(new.key)  # (B, H, K, D)
         self.key.scatter_(2, where, new.key)
         self.value.scatter_(2, where, new.value)
         return self
@@ -34,61 +37,87 @@ class FixedKeyValue(KeyValue):
 
 @dataclass(frozen=True)
 class FixedState(TransformerState):
-    """All slots are there from the start; `seen` tells which of them count. The blocks share `now`
-    and their positions.
+    """All slots are there from the start, and `seen` tells which of them count.
+
+    The blocks share `now` and the positions of their slots.
     """
 
     source: Mask = field(default_factory=Mask)
+    """The mask of the source, the same in every step unless the decoder waits."""
     numbers: tuple[Tensor, Tensor, Tensor] = ()  # type: ignore[assignment]
     """0 … K - 1; 0 and -inf: constants that need not be made in every step."""
 
     def sight(self, beams: int, steps: int) -> Tensor:
+        """(B, K, slots): what the new token of every hypothesis may look at, itself included.
+
+        It also works out the slots of this step, `now`. steps is always 1.
+        """
         assert self.seen is not None
         first = self.own[0]
         assert isinstance(first, FixedKeyValue)
-        torch.add(self.numbers[0], self.at[:, None], alpha=beams, out=first.now)
+        hypotheses, _, _ = self.numbers  # (K,)
+        torch.add(hypotheses, self.at[:, None], alpha=beams, out=first.now)  # (B, K)
         first.positions.scatter_(1, first.now, self.at[:, None].expand_as(first.now))
-        return self.seen.scatter_(2, first.now[..., None], True)
+        return self.seen.scatter_(2, first.now[..., None], True)  # (B, K, slots)
 
     def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
         assert sight is not None
-        allowed, (_, zero, low) = sight[:, None], self.numbers
+        allowed = sight[:, None]  # (B, 1, K, slots)
+        _, zero, low = self.numbers
         past = Mask.known(allowed, torch.where(allowed, zero, low))
-        return past, Mask(key_lengths=self.reach(places), filled=True) if self.wait else self.source
+
+        source = self.source
+        if self.wait:
+            source = Mask(key_lengths=self.reach(places), filled=True)
+        return past, source
 
 
 def fits(model: Seq2Seq) -> bool:
-    """Whether nothing in a step of this model asks the GPU how far it is."""
-    return isinstance(model.decoder, TransformerDecoder) and not isinstance(
-        model.decoder.position, Learned
-    )
+    """Whether a step of this model never waits for a number from the GPU, so it can be captured."""
+    decoder = model.decoder
+    if not isinstance(decoder, TransformerDecoder):
+        return False
+    return not isinstance(decoder.position, Learned)  # which checks the largest position
 
 
 def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: int) -> FixedState:
-    """Read a padded batch (B, S) without asking how much of it is padding; slots for `steps` of
-    `beams` hypotheses.
+    """The state before the first token, with slots for `steps` tokens of `beams` hypotheses.
+
+    It reads a padded batch (B, S) without asking how much of it is padding.
     """
-    places = Layout(source.shape[0], source.shape[1], None, full=False)
-    states = model.encoder(source, lengths, layout=places).states
+    layout = Layout(source.shape[0], source.shape[1], None, full=False)
+    states = model.encoder(source, lengths, layout=layout).states  # (B · S, D)
     crossing = [block for block in model.decoder.blocks if isinstance(block, Block)]  # type: ignore[union-attr]
-    cross = tuple(block.cross.project(states, layout=places) for block in crossing)
-    at, slots = torch.zeros_like(lengths), beams * steps
-    positions, now = at.new_zeros(len(at), slots), at.new_zeros(len(at), beams)
+    cross = tuple(block.cross.project(states, layout=layout) for block in crossing)
+
+    sentences = len(lengths)
+    slots = beams * steps
+    at = torch.zeros_like(lengths)  # (B,)
+    positions = at.new_zeros(sentences, slots)
+    now = at.new_zeros(sentences, beams)
+    seen = torch.zeros(sentences, beams, slots, dtype=torch.bool, device=at.device)
 
     def room_like(x: Tensor) -> Tensor:
+        """x (B, H, S, D) -> zeros (B, H, slots, D)."""
         return x.new_zeros(*x.shape[:2], slots, x.shape[3])
 
     own = tuple(
         FixedKeyValue(room_like(kv.key), room_like(kv.value), positions, now=now) for kv in cross
     )
-    seen = torch.zeros(len(at), beams, slots, dtype=torch.bool, device=at.device)
-    around, like = Mask(key_lengths=lengths, filled=True), cross[0].key
-    around.bias(beams, source.shape[1], like)
-    numbers = (
-        torch.arange(beams, device=at.device),
-        like.new_zeros(()),
-        like.new_full((), -torch.inf),
-    )
+
+    like = cross[0].key
+    source_mask = Mask(key_lengths=lengths, filled=True)
+    source_mask.bias(beams, source.shape[1], like)  # made here, so that no step makes it
+    zero = like.new_zeros(())
+    low = like.new_full((), -torch.inf)
     return FixedState(
-        own, cross, lengths, None, at, seen, wait=model.decoder.wait, source=around, numbers=numbers
+        own=own,
+        cross=cross,
+        lengths=lengths,
+        extra=None,
+        at=at,
+        seen=seen,
+        wait=model.decoder.wait,
+        source=source_mask,
+        numbers=(torch.arange(beams, device=at.device), zero, low),
     )

@@ -1,1 +1,1 @@
-"""The same formulas, fast. Everything works without this folder, only slower."""
+"""Fast versions of formulas in `regard.nn`. Everything works without this folder, only slower."""

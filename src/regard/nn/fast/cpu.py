@@ -1,4 +1,4 @@
-"""Dropout and the core of attention in few passes, for a CPU."""
+"""Dropout and the core of attention in few passes over memory, for a CPU."""
 
 import math
 from typing import Any
@@ -13,9 +13,9 @@ from regard.nn.precision import as_given
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """F.dropout of x on a CPU, where torch draws its numbers one by one.
+    """F.dropout of x on a CPU.
 
-    That would cost more than all else around a small product.
+    torch draws its numbers one by one, which takes longer than all else around a small product.
     """
     return _Dropped.apply(x, kept(x.shape, p).to(x.dtype))  # type: ignore[no-untyped-call]
 
@@ -27,33 +27,40 @@ def add_dropped(x: Tensor, added: Tensor, p: float) -> Tensor:
 
 
 def kept(shape: torch.Size, p: float) -> Tensor:
-    """0 with probability p (to 1/65,536 if it is not small), else what keeps the mean. Follows
-    torch.manual_seed.
+    """A mask for dropout: 0 with probability p, else 1 / (1 - p), which keeps the mean.
+
+    p is rounded to 1/65,536 if it is not small. The numbers follow torch.manual_seed.
     """
     count = math.prod(shape)
-    if (
-        p < 0.03
-        # few are hidden: draw how far it is from each to the next (eight sigma more than are
-        # needed)
-    ):
-        gaps = torch.empty(
-            int(count * p + 8 * math.sqrt(count * p) + 16), dtype=torch.int64
-        ).geometric_(p)
-        keep = torch.full((count + 1,), 1 / (1 - p))
-        return keep.index_fill_(0, gaps.cumsum_(0).sub_(1).clamp_(max=count), 0.0)[:count].view(
-            shape
-        )
-    hidden, seed = round(p * 65536), int(torch.empty((), dtype=torch.int64).random_())
-    draw = np.random.Generator(np.random.SFC64(seed)).integers(
-        0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True
-    )
-    drawn = np.multiply(
-        draw.view(np.uint16)[:count] >= hidden, np.float32(65536 / (65536 - hidden))
-    )
-    return torch.from_numpy(drawn).view(shape)
+    mask = _kept_by_gaps(count, p) if p < 0.03 else _kept_by_draws(count, p)
+    return mask.view(shape)
+
+
+def _kept_by_gaps(count: int, p: float) -> Tensor:
+    """`kept` where few are hidden: draw how far it is from each to the next."""
+    expected = count * p
+    enough = int(expected + 8 * math.sqrt(expected) + 16)  # eight sigma more than are needed
+    gaps = torch.empty(enough, dtype=torch.int64).geometric_(p)
+    hidden = gaps.cumsum_(0).sub_(1).clamp_(max=count)
+
+    mask = torch.full((count + 1,), 1 / (1 - p))  # the last one takes all that lie beyond
+    return mask.index_fill_(0, hidden, 0.0)[:count]
+
+
+def _kept_by_draws(count: int, p: float) -> Tensor:
+    """`kept` by 16 random bits for each: numpy draws 64 at a time, for four."""
+    hidden = round(p * 65536)
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    generator = np.random.Generator(np.random.SFC64(seed))
+    fours = generator.integers(0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True)
+    draws = fours.view(np.uint16)[:count]
+    scale = np.float32(65536 / (65536 - hidden))
+    return torch.from_numpy(np.multiply(draws >= hidden, scale))
 
 
 class _Dropped(torch.autograd.Function):
+    """x · mask; only the mask is kept for the gradient."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
         ctx.save_for_backward(mask)
@@ -62,10 +69,13 @@ class _Dropped(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad * ctx.saved_tensors[0], None
+        (mask,) = ctx.saved_tensors
+        return grad * mask, None
 
 
 class _AddDropped(torch.autograd.Function):
+    """x + added · mask in one pass; only the mask is kept for the gradient."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, added: Tensor, mask: Tensor) -> Tensor:
         ctx.save_for_backward(mask)
@@ -74,12 +84,15 @@ class _AddDropped(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        return grad, grad * ctx.saved_tensors[0], None
+        (mask,) = ctx.saved_tensors
+        return grad, grad * mask, None
 
 
 def pooled(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p: float) -> Tensor:
-    """dropout(softmax(scale · q kᵀ + bias)) v for (B, H, T, D), where every query may look at
-    something, in few passes.
+    """dropout(softmax(scale · q kᵀ + bias)) v, in few passes.
+
+    q (B, H, T, D), k and v (B, H, S, D), bias broadcastable to (B, H, T, S) -> (B, H, T, D). Every
+    query must be allowed to look at something.
     """
     return _Pooled.apply(q, k.to(q.dtype), v.to(q.dtype), bias, scale, p)  # type: ignore[no-untyped-call]
 
@@ -90,46 +103,53 @@ def pooled_own(qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: fl
 
 
 class _Pooled(torch.autograd.Function):
+    """`pooled`, with a gradient of its own."""
+
     @staticmethod
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p: float
     ) -> Tensor:
-        found, saved = _pool(
-            q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), bias, q.shape[1], scale, p
+        heads = q.shape[1]
+        context, saved = _pool(
+            q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), bias, heads, scale, p
         )
         ctx.save_for_backward(*saved)
         ctx.scale = scale
-        return found.unflatten(0, q.shape[:2])
+        return context.unflatten(0, q.shape[:2])  # (B, H, T, D)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grads = [torch.empty_like(x) for x in ctx.saved_tensors[:3]]
         _pool_backward(grad.flatten(0, 1), ctx.saved_tensors, ctx.scale, *grads)
-        return *(x.unflatten(0, grad.shape[:2]) for x in grads), None, None, None
+        dq, dk, dv = (x.unflatten(0, grad.shape[:2]) for x in grads)
+        return dq, dk, dv, None, None, None
 
 
 class _PooledOwn(torch.autograd.Function):
+    """`pooled_own`, with a gradient of its own."""
+
     @staticmethod
     def forward(
         ctx: Any, qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: float
     ) -> Tensor:
-        q, k, v = (
-            qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).flatten(1, 2)
-        )  # one copy for all
-        found, saved = _pool(q, k, v, bias, heads, scale, p)
+        apart = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # (3, B, H, T, D)
+        q, k, v = apart.flatten(1, 2)  # one copy for all three: (B · H, T, D) each
+        context, saved = _pool(q, k, v, bias, heads, scale, p)
         ctx.save_for_backward(*saved)
-        ctx.scale, ctx.heads = scale, heads
-        return found.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2)
+        ctx.scale = scale
+        ctx.heads = heads
+        return context.unflatten(0, (-1, heads)).transpose(1, 2).flatten(2)  # (B, T, H · D)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inner = grad.unflatten(-1, (ctx.heads, -1)).transpose(1, 2).flatten(0, 1)
-        grads = inner.new_empty(3, *inner.shape)
-        _pool_backward(inner, ctx.saved_tensors, ctx.scale, *grads)
-        whole = grads.unflatten(1, (-1, ctx.heads)).permute(1, 3, 0, 2, 4).flatten(2)
-        return whole, None, None, None, None
+        of_heads = grad.unflatten(-1, (ctx.heads, -1)).transpose(1, 2).flatten(0, 1)
+        grads = of_heads.new_empty(3, *of_heads.shape)  # (3, B · H, T, D)
+        _pool_backward(of_heads, ctx.saved_tensors, ctx.scale, *grads)
+        apart = grads.unflatten(1, (-1, ctx.heads))  # (3, B, H, T, D)
+        qkv = apart.permute(1, 3, 0, 2, 4).flatten(2)  # (B, T, 3 · H · D)
+        return qkv, None, None, None, None
 
 
 def _pool(
@@ -137,45 +157,53 @@ def _pool(
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
     """(B · H, T, D) each -> (B · H, T, D), and what its gradient needs."""
     with as_given(q.device.type):
-        weights = torch.baddbmm(q.new_empty(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scale)
-        weights = _softmax(weights.unflatten(0, (-1, heads)), bias).flatten(0, 1)
-        mask = None
-        if p:
-            on_cpu = q.device.type == "cpu"
-            mask = (
-                kept(weights.shape, p).to(weights.dtype)
-                if on_cpu
-                else F.dropout(torch.ones_like(weights), p)
-            )
-        return torch.bmm(weights if mask is None else weights * mask, v), (q, k, v, weights, mask)
+        nothing = q.new_empty(1, 1, 1)  # what is added to: with beta=0 it is not read
+        scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=scale)  # (B · H, T, S)
+        weights = _softmax(scores.unflatten(0, (-1, heads)), bias).flatten(0, 1)  # (B · H, T, S)
+        mask = _dropout_mask(weights, p) if p else None
+        dropped = weights if mask is None else weights * mask
+        return torch.bmm(dropped, v), (q, k, v, weights, mask)
+
+
+def _dropout_mask(weights: Tensor, p: float) -> Tensor:
+    """What weights are multiplied by in dropout, of their shape."""
+    if weights.device.type == "cpu":
+        return kept(weights.shape, p).to(weights.dtype)
+    return F.dropout(torch.ones_like(weights), p)
 
 
 def _pool_backward(
     grad: Tensor, saved: tuple[Tensor, ...], scale: float, dq: Tensor, dk: Tensor, dv: Tensor
 ) -> None:
-    """Into dq, dk and dv."""
+    """The gradient of `_pool`, written into dq, dk and dv."""
     q, k, v, weights, mask = saved
-    used = weights if mask is None else weights * mask
-    inner = torch.bmm(grad, v.transpose(1, 2))
+    dropped = weights if mask is None else weights * mask
+
+    # First of the weights, then of the scores, in place.
+    inner = torch.bmm(grad, v.transpose(1, 2))  # (B · H, T, S)
     if mask is not None:
         inner *= mask
     inner *= weights
     inner -= weights * inner.sum(-1, keepdim=True)
+
     torch.baddbmm(dq, inner, k, beta=0, alpha=scale, out=dq)
     torch.baddbmm(dk, inner.transpose(1, 2), q, beta=0, alpha=scale, out=dk)
-    torch.bmm(used.transpose(1, 2), grad, out=dv)
+    torch.bmm(dropped.transpose(1, 2), grad, out=dv)
 
 
 def _softmax(x: Tensor, bias: Tensor | None) -> Tensor:
-    """Of x + bias (B, H, T, S) over the last axis. In place if that is short: there torch's own
-    takes six times as long.
+    """Softmax of x + bias (B, H, T, S) over the last axis; x is overwritten.
+
+    A short axis is done in place, step by step: torch's softmax takes six times as long there.
     """
     if x.device.type != "cpu" or x.shape[-1] > 64:
         return (x if bias is None else x.add_(bias)).softmax(-1)
+
     low, high = x.aminmax()
     if bias is not None:
         x.add_(bias)
-    if not -60 < float(low) <= float(high) < 60:  # else e^x and its sum are in range as they are
+    in_range = -60 < float(low) <= float(high) < 60  # then so are e^x and its sum
+    if not in_range:
         x.sub_(x.amax(-1, keepdim=True))
     x.exp_()
     return x.div_(x.sum(-1, keepdim=True))

@@ -1,6 +1,4 @@
-"""What torch can do but does not promise: each behind one function, beside the public form that
-serves where it is missing.
-"""
+"""Private functions of torch, each beside a public form that serves where it is missing."""
 
 import os
 from functools import cache
@@ -25,11 +23,13 @@ def linear_relu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def linear_relu_public(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What `linear_relu` computes, in two kernels."""
     return F.relu(F.linear(x, weight, bias))
 
 
 @cache
 def _fuses_relu(device: str) -> bool:
+    """Whether this kind of device has the fused kernel: it is tried once."""
     one = torch.ones(1, 1, device=device)
     try:
         torch._addmm_activation(one[0], one, one)
@@ -42,8 +42,9 @@ def _fuses_relu(device: str) -> bool:
 
 
 def pack_weight(weight: Tensor, rows: int) -> Tensor:
-    """weight (F, D) as oneDNN wants it for products with about so many rows, where `can_pack` says
-    so.
+    """weight (F, D) laid out as oneDNN wants it for products with about so many rows.
+
+    Only where `can_pack`.
     """
     return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
 
@@ -55,8 +56,9 @@ def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 
 @cache
 def can_pack(kind: torch.dtype) -> bool:
-    """Whether this machine packs matrices of this type. Else `F.linear` with the plain matrix is
-    the same.
+    """Whether this machine packs matrices of this type.
+
+    Where not, `F.linear` with the plain matrix computes the same.
     """
     if not torch.backends.mkldnn.is_available():
         return False
@@ -75,11 +77,10 @@ def can_pack(kind: torch.dtype) -> bool:
 
 @cache
 def has_amx() -> bool:
-    """Whether oneDNN may use the matrix units (AMX) of this CPU: announced, granted by the system,
-    and not forbidden.
+    """Whether oneDNN may use the matrix units (AMX) of this CPU.
 
-    No public function tells; without the private ones the answer is no, which costs speed and
-    nothing else.
+    They must be there, granted by the system, and not forbidden by ONEDNN_MAX_CPU_ISA. No public
+    function tells; without the private ones the answer is no, which costs only speed.
     """
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     if allowed not in ("ALL", "DEFAULT") and "AMX" not in allowed:

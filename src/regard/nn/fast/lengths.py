@@ -9,20 +9,26 @@ from regard.nn.masks import Layout
 def by_length(
     q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, scale: float, causal: bool
 ) -> Tensor:
-    """Attention of packed queries (N, H, D) over packed keys and values (M, H, D), each sentence
-    alone: (N, H, D).
+    """Attention of packed queries (N, H, D) over packed keys and values (M, H, D) -> (N, H, D).
 
-    No work is spent on padding. Flash attention of variable length: CUDA, half precision. causal:
-    for equal lengths.
+    Flash attention of variable length: each sentence alone, on CUDA, in half precision. causal:
+    only where queries and keys have equal lengths.
     """
     from torch.nn.attention.varlen import varlen_attn
 
     assert queries.offsets is not None
     assert keys.offsets is not None
     window = (-1, 0) if causal else (-1, -1)
-    lengths = queries.length, keys.length
     context = varlen_attn(
-        q, k, v, queries.offsets, keys.offsets, *lengths, scale=scale, window_size=window
+        q,
+        k,
+        v,
+        queries.offsets,
+        keys.offsets,
+        queries.length,
+        keys.length,
+        scale=scale,
+        window_size=window,
     )
     assert isinstance(context, Tensor)
     return context
@@ -42,7 +48,7 @@ def by_length_readable(
     for query_end, key_end in zip(query_ends, key_ends, strict=True):
         query = q[query_start:query_end].transpose(0, 1)  # (H, T, D)
         key = k[key_start:key_end].transpose(0, 1)  # (H, S, D)
-        value = v[key_start:key_end].transpose(0, 1)
+        value = v[key_start:key_end].transpose(0, 1)  # (H, S, D)
 
         scores = scale * query @ key.mT  # (H, T, S)
         if causal:

@@ -1,4 +1,4 @@
-"""Cross-entropy of the output layer, piece by piece: the logits never exist as a whole."""
+"""Cross-entropy of the output layer, piece by piece: the logits are never all there at once."""
 
 from functools import cache
 from typing import Any
@@ -21,11 +21,10 @@ def cross_entropy(
     ignore: int,
     compiled: bool = False,
 ) -> tuple[Tensor, ...]:
-    """(loss, nll, correct), summed over the rows of hidden (N, D) whose target (N,) is not
-    `ignore`, padding; weight (V, D).
+    """(loss, nll, correct) of an output layer, summed over the rows whose target is not `ignore`.
 
-    The gradient is computed on the way, piece by piece: the logits (N, V) never exist as a whole,
-    and never in fp32 on a GPU.
+    hidden (N, D), weight (V, D), bias (V,), targets (N,). The gradient is computed on the way,
+    piece by piece: the logits (N, V) are never all there at once, and never in fp32 on a GPU.
     """
     if torch.is_grad_enabled() and hidden.requires_grad:
         return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, ignore, compiled)  # type: ignore[no-untyped-call]
@@ -33,6 +32,8 @@ def cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
+    """The sums, whose gradient is computed together with them, as if that of the loss were 1."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -58,8 +59,9 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, *bias = (saved.mul_(grad.to(saved.dtype)) for saved in ctx.saved_tensors)
-        return hidden, weight, bias[0] if bias else None, None, None, None, None
+        hidden, weight, *biases = (saved.mul_(grad.to(saved.dtype)) for saved in ctx.saved_tensors)
+        bias = biases[0] if biases else None
+        return hidden, weight, bias, None, None, None, None
 
 
 def _sums(
@@ -72,61 +74,81 @@ def _sums(
     compiled: bool,
     grads: list[Tensor] | None,
 ) -> tuple[Tensor, ...]:
-    low = torch.is_autocast_enabled(hidden.device.type)
-    kind = torch.get_autocast_dtype(hidden.device.type) if low else hidden.dtype
-    w, b = weight.to(kind), None if bias is None else bias.to(kind)
-    # Rows at a time: enough for a good product, few enough that what is made of them stays near.
-    size = max(
-        256, (1 << 29 if compiled else 1 << 27 if hidden.is_cuda else 1 << 21) // len(weight)
-    )
-    totals = hidden.new_zeros(3, dtype=at_least_single(kind))
+    """(loss, nll, correct). grads: of hidden, weight and bias if there is one, to be added to."""
+    device = hidden.device.type
+    kind = hidden.dtype
+    if torch.is_autocast_enabled(device):
+        kind = torch.get_autocast_dtype(device)
+    w = weight.to(kind)  # (V, D)
+    b = None if bias is None else bias.to(kind)  # (V,)
+
+    size = _rows_at_a_time(len(weight), on_gpu=hidden.is_cuda, compiled=compiled)
     piece = _compiled() if compiled else _piece
-    with torch.autocast(hidden.device.type, enabled=False):
+    totals = hidden.new_zeros(3, dtype=at_least_single(kind))
+    with torch.autocast(device, enabled=False):
         for start in range(0, len(hidden), size):
-            rows, goal = hidden[start : start + size].to(kind), targets[start : start + size]
-            found, slope = piece(F.linear(rows, w, b), goal, smoothing, ignore, grads is not None)
-            totals += found
-            if grads is None:
-                continue
-            grads[0][start : start + size] = slope @ w
-            if kind == grads[1].dtype:
-                grads[1].addmm_(slope.T, rows)
-            else:
-                grads[1] += (
-                    torch.mm(slope.T, rows, out_dtype=torch.float32)
-                    if rows.is_cuda
-                    else slope.T @ rows
-                )
-            if bias is not None:
-                grads[2] += slope.sum(0, dtype=grads[2].dtype)
+            rows = hidden[start : start + size].to(kind)  # (n, D)
+            goal = targets[start : start + size]  # (n,)
+            logits = F.linear(rows, w, b)  # (n, V)
+            sums, slope = piece(logits, goal, smoothing, ignore, grads is not None)
+            totals += sums
+            if grads is not None:
+                grads[0][start : start + size] = slope @ w
+                _add_to_weight(grads[1], slope, rows)
+                if bias is not None:
+                    grads[2] += slope.sum(0, dtype=grads[2].dtype)
     return tuple(totals)
+
+
+def _rows_at_a_time(vocabulary: int, *, on_gpu: bool, compiled: bool) -> int:
+    """Rows of a piece: enough for a fast product, few enough that its logits stay in the cache."""
+    logits = 1 << 21
+    if on_gpu:
+        logits = 1 << 27
+    if compiled:
+        logits = 1 << 29
+    return max(256, logits // vocabulary)
+
+
+def _add_to_weight(grad: Tensor, slope: Tensor, rows: Tensor) -> None:
+    """Add slopeᵀ rows to the gradient of the weight (V, D); slope (n, V), rows (n, D)."""
+    if rows.dtype == grad.dtype:
+        grad.addmm_(slope.T, rows)
+    elif rows.is_cuda:
+        grad += torch.mm(slope.T, rows, out_dtype=torch.float32)
+    else:
+        grad += slope.T @ rows
 
 
 @cache
 def _compiled() -> Any:
+    """`_piece`, compiled."""
     return torch.compile(_piece, dynamic=True)
 
 
 def _piece(
     logits: Tensor, targets: Tensor, smoothing: float, ignore: int, slope: bool
 ) -> tuple[Tensor, Tensor]:
-    """Sums over some rows, and the gradient of the first of them with respect to the logits."""
-    real = targets != ignore
-    logp = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (N, V)
-    at = targets[:, None]
-    nll = -(logp.gather(-1, at).squeeze(1) * real).sum()
-    loss = (
-        nll if smoothing == 0 else (1 - smoothing) * nll - smoothing * (logp.mean(-1) * real).sum()
-    )
+    """The sums over some rows (n, V), and if `slope` the gradient of the loss by the logits."""
+    real = targets != ignore  # (n,)
+    logprobs = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (n, V)
+    at = targets[:, None]  # (n, 1)
+    nll = -(logprobs.gather(-1, at).squeeze(1) * real).sum()
+    loss = nll
+    if smoothing != 0:
+        loss = (1 - smoothing) * nll - smoothing * (logprobs.mean(-1) * real).sum()
     correct = ((logits.argmax(-1) == targets) & real).sum()
     sums = torch.stack((loss, nll, correct.to(nll.dtype)))
     if not slope:
-        return sums, logp
-    grad = logp.exp()
-    if torch.compiler.is_compiling():  # one pass
-        hit = torch.arange(logits.shape[-1], device=logits.device) == at
+        return sums, logprobs
+
+    # softmax - (1 - s) at the target - s / V everywhere
+    grad = logprobs.exp()
+    if torch.compiler.is_compiling():  # in one pass
+        hit = torch.arange(logits.shape[-1], device=logits.device) == at  # (n, V)
         grad = torch.where(hit, grad - (1 - smoothing), grad) - smoothing / logits.shape[-1]
         return sums, (grad * real[:, None]).to(logits.dtype)
+
     if smoothing:
         grad -= smoothing / logits.shape[-1]
     grad.scatter_add_(-1, at, torch.full_like(at, smoothing - 1, dtype=grad.dtype))

@@ -1,4 +1,4 @@
-"""Weights that no longer learn, on a CPU: laid out for products with few rows."""
+"""Linear layers that no longer learn, on a CPU: laid out for products with few rows."""
 
 from threading import Lock
 from typing import Any
@@ -10,15 +10,14 @@ from torch import Tensor, nn
 from regard.nn.fast.internals import can_pack, has_amx, pack_weight, packed_linear
 
 FEW = 8
-"""Rows up to which a product is limited by reading the matrix, so that weights of half the size
-always pay.
-"""
+"""Rows up to which reading the matrix is what takes time, so that smaller weights always pay."""
 
-_packing = Lock()  # one for all: a lock of its own could not be copied with its module
+# One lock for all layers: a module that had its own could not be copied.
+_packing = Lock()
 
 
 def wide_type(kind: torch.dtype) -> torch.dtype:
-    """In which type a CPU multiplies more than `FEW` rows by weights of this type.
+    """The type in which a CPU multiplies more than `FEW` rows by weights of this type.
 
     A rule, not a measurement, so that every load of a run on a machine computes the same: bfloat16
     pays where matrix units (AMX) multiply it; elsewhere the rounded weights are used as float32.
@@ -27,12 +26,11 @@ def wide_type(kind: torch.dtype) -> torch.dtype:
 
 
 class ReadOnly(nn.Module):
-    """A Linear that no longer learns, on a CPU, its matrix laid out for products with few rows: up
-    to twice as fast there.
+    """A Linear that no longer learns, on a CPU: up to twice as fast for few rows.
 
-    kind: of its weights, and in a product with few rows of what goes in and comes out. wide: the
-    type in which more rows are multiplied (default: `wide_type`). Where the two differ, a number
-    may depend on its company.
+    kind: the type of its weights, and of the numbers in a product with few rows. wide: the type in
+    which more rows are multiplied (default: `wide_type`). Where the two differ, what a row gives
+    may depend on how many others there are.
     """
 
     def __init__(
@@ -45,10 +43,10 @@ class ReadOnly(nn.Module):
         super().__init__()
         weight = layer.weight.detach().to(kind)
         bias = None if layer.bias is None else layer.bias.detach().to(kind)
-        tall = (
-            weight.shape[0] >= weight.shape[1]
-        )  # then a product with one row is faster column by column
-        weight = weight.t().contiguous().t() if tall else weight.contiguous()
+        if weight.shape[0] >= weight.shape[1]:
+            weight = weight.t().contiguous().t()  # a product with one row is faster by columns
+        else:
+            weight = weight.contiguous()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self.packed: Tensor | None = None
@@ -62,13 +60,13 @@ class ReadOnly(nn.Module):
             return self.wide(x)
 
         given = x.to(self.weight.dtype)
-        plain = rows > 64 or (rows == 1 and given.dtype == torch.float32) or torch.is_grad_enabled()
-        if plain or not can_pack(given.dtype):
+        plain_is_faster = rows > 64 or (rows == 1 and given.dtype == torch.float32)
+        if plain_is_faster or torch.is_grad_enabled() or not can_pack(given.dtype):
             return F.linear(given, self.weight, self.bias).to(x.dtype)
         return packed_linear(given, self._packed(), self.bias).to(x.dtype)
 
     def _packed(self) -> Tensor:
-        """The matrix laid out for `FEW` rows: made by whoever needs it first, for all threads."""
+        """The matrix laid out for `FEW` rows; the first thread that needs it makes it for all."""
         packed = self.packed
         if packed is None:
             with _packing:
@@ -78,7 +76,7 @@ class ReadOnly(nn.Module):
         return packed
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: the packed matrix can be in neither, and is made again."""
+        """What is copied and pickled: not the packed matrix, which is made again when needed."""
         return self.__dict__ | {"packed": None}
 
     def linear(self) -> nn.Linear:
@@ -91,19 +89,19 @@ class ReadOnly(nn.Module):
 
 
 def _rounded(layer: nn.Linear, kind: torch.dtype) -> nn.Linear:
-    """The same layer in float32, its numbers those that `kind` can hold."""
+    """The same layer in float32, with its numbers rounded to what `kind` can hold."""
+    weights = {name: value.detach().to(kind).float() for name, value in layer.state_dict().items()}
     rounded = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
-    rounded.load_state_dict(
-        {name: value.detach().to(kind).float() for name, value in layer.state_dict().items()}
-    )
+    rounded.load_state_dict(weights)
     return rounded
 
 
 def read_only(
     model: nn.Module, kind: torch.dtype = torch.float32, *, wide: torch.dtype | None = None
 ) -> None:
-    """Make every Linear of a model on a CPU a ReadOnly, which says what kind and wide mean. What
-    was tied is no longer.
+    """Make every Linear of a model on a CPU a ReadOnly; see there for kind and wide.
+
+    Weights that were tied are no longer.
     """
     for name, layer in list(model.named_children()):
         if type(layer) is nn.Linear and layer.weight.device.type == "cpu":
@@ -113,9 +111,7 @@ def read_only(
 
 
 def writable(model: nn.Module) -> None:
-    """Make every ReadOnly of a model an ordinary Linear again, so that it can be moved to another
-    device.
-    """
+    """Make every ReadOnly of a model an ordinary Linear, which can be moved to another device."""
     for name, layer in list(model.named_children()):
         if isinstance(layer, ReadOnly):
             setattr(model, name, layer.linear())
