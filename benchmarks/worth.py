@@ -1,6 +1,5 @@
 """Does it pay? One JSON line for each thing that costs us code and may help nobody.
 
-python benchmarks/worth.py adamw             our AdamW beside torch.optim.AdamW(fused=True), CPU
 python benchmarks/worth.py bf16 RUN TEXTS    translating with bfloat16 weights beside float32, CPU
 python benchmarks/worth.py muon DATA         Muon beside AdamW: dev loss after the same steps
 
@@ -14,51 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
-from train import WORKLOADS, batches
-
 import regard
-from regard.config import TrainConfig, TransformerConfig
-from regard.models import build_model
-from regard.training.fast import fused
-from regard.training.trainer import Trainer
-
-CPU = torch.device("cpu")
-
-
-def worth_of_adamw(rounds: int) -> None:
-    """Milliseconds of a whole training step, in turn."""
-    for name in ("W1", "W2"):
-        workload = WORKLOADS[name]
-        made = batches(name)
-        ours = _trainer(workload, own=True)
-        theirs = _trainer(workload, own=False)
-        times: dict[str, list[float]] = {"own": [], "torch": []}
-        for _ in range(rounds):
-            for key, trainer in (("own", ours), ("torch", theirs)):
-                began = time.perf_counter()
-                for batch in made:
-                    trainer.update([batch])
-                times[key].append(1000 * (time.perf_counter() - began) / len(made))
-
-        medians = {f"{key} ms": round(statistics.median(x[1:]), 2) for key, x in times.items()}
-        ratio = medians["torch ms"] / medians["own ms"]
-        print(json.dumps({"adamw": name, **medians, "torch / own": round(ratio, 3)}), flush=True)
-
-
-def _trainer(workload: dict, *, own: bool) -> Trainer:
-    torch.manual_seed(1)
-    shape = {key: workload[key] for key in ("width", "ffn", "heads", "dropout")}
-    layers = workload["layers"]
-    config = TransformerConfig(**shape, encoder_layers=layers, decoder_layers=layers)
-    model = build_model(config, workload["size"], workload["size"])
-    has_adamw = fused.has_adamw
-    fused.has_adamw = lambda: own
-    try:
-        train = TrainConfig(rate=1e-4, warmup=0, schedule="constant", precision="fp32")
-        return Trainer(model, lambda step: None, train, steps=10**6, device=CPU)
-    finally:
-        fused.has_adamw = has_adamw
 
 
 def worth_of_bf16(run: str, file: str, rounds: int) -> None:
@@ -99,16 +54,14 @@ def worth_of_muon(data: str, steps: int, optimizers: list[str], rates: list[floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("adamw", "bf16", "muon"))
+    parser.add_argument("what", choices=("bf16", "muon"))
     parser.add_argument("files", nargs="*")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--optimizers", nargs="+", default=["adamw", "muon"])
     parser.add_argument("--rates", nargs="+", type=float, default=[5e-4, 1e-3, 2e-3])
     arguments = parser.parse_args()
-    if arguments.what == "adamw":
-        worth_of_adamw(arguments.rounds)
-    elif arguments.what == "bf16":
+    if arguments.what == "bf16":
         worth_of_bf16(*arguments.files, arguments.rounds)
     else:
         worth_of_muon(*arguments.files, arguments.steps, arguments.optimizers, arguments.rates)

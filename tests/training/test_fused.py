@@ -14,7 +14,6 @@ from regard.config import TrainConfig
 from regard.data.batches import collate
 from regard.models import Sums
 from regard.training.fast import fused
-from regard.training.optimizer import AdamW, make_optimizer
 from regard.training.tensors import copy, divide, move_towards
 from regard.training.trainer import Trainer
 
@@ -24,18 +23,12 @@ BATCH = collate([([5, 6, 2], [1, 7, 2]), ([5, 2], [1, 8, 9, 2])])
 
 @pytest.fixture
 def without(monkeypatch):
-    """without(*names): a torch that has no such functions, or others of these names.
-
-    torch's own optimisers need its kernel: that one stays, and does not do what we expect.
-    """
+    """without(*names): a torch that has no such functions."""
 
     def remove(*names):
         fused.find_private.cache_clear()
         for name in names:
-            if name == "_fused_adamw_":
-                monkeypatch.setitem(fused.TRIALS, name, lambda private: False)
-            else:
-                monkeypatch.delattr(torch, name)
+            monkeypatch.delattr(torch, name)
 
     yield remove
     monkeypatch.undo()
@@ -129,12 +122,6 @@ def test_training_without_any_of_them(without, changes):
     public = trained(**changes)
     for ours, theirs in zip(private, public, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
-
-
-def test_adamw_is_torchs_own_where_its_kernel_is_missing(without):
-    assert type(make_optimizer(Table(), TrainConfig())) is AdamW
-    without("_fused_adamw_")
-    assert type(make_optimizer(Table(), TrainConfig())) is torch.optim.AdamW
 
 
 def test_nobody_else_in_training_calls_them():

@@ -8,16 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import TrainConfig
-from regard.errors import only_fast_is_missing
 from regard.runs.storage import Corrupt
 from regard.runs.weights import spread, whole
 from regard.training.tensors import copy
-
-try:
-    from regard.training.fast import fused
-except ModuleNotFoundError as error:
-    only_fast_is_missing(error)
-    fused = None  # type: ignore[assignment]
 
 FUSED = ("cpu", "cuda")  # devices whose fused optimisers were tried
 EPS = 1e-9  # of Adam, as in Vaswani et al. 2017
@@ -45,11 +38,7 @@ def make_optimizer(
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.rate, momentum=0.9)
 
-    kind: type[torch.optim.Adam] = torch.optim.Adam
-    if config.optimizer == "adamw":
-        has_kernel = fused is not None and fused.has_adamw()
-        is_ours = has_kernel and has_fused_step(config, device) and not captured
-        kind = AdamW if is_ours else torch.optim.AdamW
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(
         groups,
         lr=rate,
@@ -69,63 +58,6 @@ def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]
         {"params": others, "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
-
-
-class AdamW(torch.optim.AdamW):
-    """torch's fused AdamW with less work in Python: one step count serves all parameters.
-
-    The same lists go to the same kernel. Where some parameters have no gradient, torch's own step
-    is taken.
-    """
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        if not self._are_together(parameters):
-            self._count_apart(parameters)
-            super().step()
-            return
-
-        scale = getattr(self, "grad_scale", None)
-        found_inf = getattr(self, "found_inf", None)
-        count = self.state[parameters[0]]["step"]
-        count.add_(1 if found_inf is None else 1 - found_inf)
-        for parameter in parameters:
-            self.state[parameter]["step"] = count
-
-        for group in self.param_groups:
-            states = [self.state[p] for p in group["params"]]
-            fused.adamw(
-                group["params"],
-                [p.grad for p in group["params"]],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
-                [count] * len(states),
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=group["amsgrad"],
-                maximize=group["maximize"],
-                grad_scale=scale,
-                found_inf=found_inf,
-            )
-
-    def _are_together(self, parameters: list[nn.Parameter]) -> bool:
-        """Whether all have a gradient, and have taken the same number of steps."""
-        counts = [self.state[p].get("step") for p in parameters]
-        if any(count is None for count in counts) or any(p.grad is None for p in parameters):
-            return False
-        if len({id(count) for count in counts}) == 1:
-            return True
-        return len({float(count) for count in counts}) == 1
-
-    def _count_apart(self, parameters: list[nn.Parameter]) -> None:
-        """Give each parameter a step count of its own, as torch has it."""
-        for parameter in parameters:
-            state = self.state[parameter]
-            if "step" in state:
-                state["step"] = state["step"].clone()
 
 
 class Muon(torch.optim.Optimizer):
