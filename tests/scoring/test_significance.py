@@ -133,3 +133,18 @@ def test_the_tokenizer_is_the_one_asked_for() -> None:
 def test_mistakes_are_told_in_words() -> None:
     with pytest.raises(UserError, match="pair up"):
         paired_bootstrap(["a"], ["b", "c"], [["a"]])
+
+
+@pytest.mark.parametrize("rate", [0.105, 0.12, 0.3])
+def test_p_is_about_that_of_sacrebleus_paired_test(rate: float) -> None:
+    """Half of ours: it counts differences in both directions, sacreBLEU in one. The draws differ."""
+    from sacrebleu.significance import PairedTest
+
+    good = spoil(TEXTS, 0.1, seed=1)
+    other = spoil(TEXTS, rate, seed=2)
+    systems = [("good", good), ("other", other)]
+    judge = metrics.sacre("bleu", tokenize="13a", force=True)
+    _, scores = PairedTest(systems, {"BLEU": judge}, [TEXTS], test_type="bs", n_samples=1000)()
+    theirs = scores["BLEU"][1].p_value
+    ours = paired_bootstrap(good, other, REFERENCES, metric="bleu").p
+    assert ours / 2 == pytest.approx(theirs, abs=0.03)
