@@ -29,7 +29,8 @@ def notebook(monkeypatch):
 
     tools = types.SimpleNamespace(display=display, HTML=str)
     shell = types.SimpleNamespace(kernel=object())
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    ipython = types.SimpleNamespace(get_ipython=lambda: shell, version_info=(9, 0))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", tools)
     return handles
 

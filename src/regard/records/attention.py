@@ -116,10 +116,9 @@ class AttentionRecord:
         for encoder_weights in self.blocks["encoder"].mean(1):  # (S, S), a layer at a time
             source = (source + encoder_weights @ source) / 2
 
-        target = np.eye(len(self.target), dtype=np.float32)  # (T, T): from the target
-        cross = np.zeros(
-            (len(self.target), len(self.source)), np.float32
-        )  # (T, S): from the source
+        # What the decoder's states hold of the target, and what of the source.
+        target = np.eye(len(self.target), dtype=np.float32)  # (T, T)
+        cross = np.zeros((len(self.target), len(self.source)), np.float32)  # (T, S)
         decoder_layers = self.blocks["decoder"].mean(1)  # (L, T, T)
         cross_layers = self.blocks["cross"].mean(1)  # (L, T, S)
         for decoder_weights, cross_weights in zip(decoder_layers, cross_layers):
