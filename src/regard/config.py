@@ -17,7 +17,9 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from regard.errors import UserError, nearest
 
 Settings = dict[str, dict[str, Any]]
-"""Settings before construction: section -> name -> value. Merged field by field, then built once.
+"""Values before a Config is built from them: section -> name -> value.
+
+They come in layers, which are merged value by value.
 """
 
 ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
@@ -36,7 +38,7 @@ def setting(
     below: int | None = None,
     custom: bool = False,
 ) -> Value:
-    """A field of a section: its default, one line of help, and the values it may take.
+    """Declare a field of a section: its default, one line of help, and the values it may take.
 
     A number must be at least `least` and less than `below`. The choices of a name are those of
     its `Literal` type; with `custom`, `custom:Name` is allowed too, a class of the caller.
@@ -203,8 +205,9 @@ class TransformerConfig:
 
 @dataclass(frozen=True)
 class RNNConfig:
-    """Recurrent encoder-decoder, with attention before the cell (Bahdanau et al. 2015), after it
-    (Luong et al. 2015) or none.
+    """Recurrent encoder-decoder, with or without attention.
+
+    Attention is before the cell (Bahdanau et al. 2015) or after it (Luong et al. 2015).
     """
 
     kind: Literal["rnn"] = setting("rnn", "Model architecture.")
@@ -420,8 +423,8 @@ SECTIONS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One setting, as its field describes it."""
+class SettingSpec:
+    """Name, type, default, help and bounds of one setting, read from its field."""
 
     section: str
     kind: str  # of the model that has it; empty outside the section of the model
@@ -443,25 +446,25 @@ class Setting:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
 
-def all_settings() -> list[Setting]:
+def all_settings() -> list[SettingSpec]:
     """Every setting in the order of config.toml; those of each model one after the other."""
-    settings: list[Setting] = []
+    specs: list[SettingSpec] = []
     for section, section_class in SECTIONS.items():
         classes = MODELS.values() if section == "model" else [section_class]
         for class_of_kind in classes:
-            settings += settings_of(section, class_of_kind).values()
-    return settings
+            specs += specs_of(section, class_of_kind).values()
+    return specs
 
 
-def settings_of(section: str, section_class: Any) -> dict[str, Setting]:
-    """The settings of the dataclass of a section, by name."""
+def specs_of(section: str, section_class: Any) -> dict[str, SettingSpec]:
+    """What there is to set in a section, by name; section_class: its dataclass."""
     types_by_name = get_type_hints(section_class)
     defaults = section_class()
 
-    settings = {}
+    specs = {}
     for definition in dataclasses.fields(section_class):
         name = definition.name
-        settings[name] = Setting(
+        specs[name] = SettingSpec(
             section=section,
             kind=getattr(defaults, "kind", ""),
             name=name,
@@ -469,20 +472,22 @@ def settings_of(section: str, section_class: Any) -> dict[str, Setting]:
             default=getattr(defaults, name),
             **definition.metadata,
         )
-    return settings
+    return specs
 
 
 # ---- from settings to a Config ----
 
 
 def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Construct a Config; an unknown key names its nearest neighbour, a wrong value says what is
+    """Construct a Config.
+
+    For an unknown name the error suggests the nearest one; for a wrong value it says what is
     allowed.
     """
     sections: dict[str, Any] = {}
     for section, values in settings.items():
         section_class = _class_of(section, values)
-        known = settings_of(section, section_class)
+        known = specs_of(section, section_class)
         for name in values:
             if name not in known:
                 raise _unknown(section, name, values, known)
@@ -506,12 +511,12 @@ def _class_of(section: str, values: Mapping[str, Any]) -> Any:
 
 
 def _unknown(
-    section: str, name: str, values: Mapping[str, Any], known: Mapping[str, Setting]
+    section: str, name: str, values: Mapping[str, Any], known: Mapping[str, SettingSpec]
 ) -> UserError:
     """The error that there is no such setting: another model has it, or something is like it."""
     if section == "model":
         for other, other_class in MODELS.items():
-            if name in settings_of(section, other_class):
+            if name in specs_of(section, other_class):
                 kind = values.get("kind", "transformer")
                 return UserError(
                     f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)"
@@ -535,7 +540,7 @@ TYPE_WORDS: dict[Any, str] = {
 """How an error message calls the type of a setting."""
 
 
-def _checked(value: Any, spec: Setting) -> Any:
+def _checked(value: Any, spec: SettingSpec) -> Any:
     """The value as the setting's type, if it is one that the setting may have."""
     if spec.choices:
         _check_choice(value, spec)
@@ -554,7 +559,8 @@ def _checked(value: Any, spec: Setting) -> Any:
     return converted
 
 
-def _check_choice(value: Any, spec: Setting) -> None:
+def _check_choice(value: Any, spec: SettingSpec) -> None:
+    """Refuse a name that is not one of the choices."""
     if value in spec.choices:
         return
     if spec.custom and str(value).startswith("custom:"):
@@ -562,8 +568,8 @@ def _check_choice(value: Any, spec: Setting) -> None:
     raise UserError(f"{spec.full_name}={value}: choose {', '.join(spec.choices)}")
 
 
-def _check_bounds(number: float, value: Any, spec: Setting) -> None:
-    """value: what the caller wrote, for the message."""
+def _check_bounds(number: float, value: Any, spec: SettingSpec) -> None:
+    """Refuse a number that is out of bounds. value: what the caller wrote, for the message."""
     if isinstance(number, float) and not math.isfinite(number):
         raise UserError(f"{spec.full_name}={value}: must be finite")
     if spec.least is not None and number < spec.least:
@@ -574,8 +580,9 @@ def _check_bounds(number: float, value: Any, spec: Setting) -> None:
 
 
 def _converted(value: Any, wanted: Any) -> Any:
-    """The value as the wanted type if nothing is lost (100.0 is a whole number, 1.5 is not), else
-    ValueError.
+    """The value as the wanted type, if nothing is lost: 100.0 is a whole number, 1.5 is not.
+
+    Raises ValueError if something would be lost.
     """
     if get_origin(wanted) is types.UnionType:  # X | None
         return None if value is None else _converted(value, get_args(wanted)[0])
@@ -603,8 +610,9 @@ def _converted(value: Any, wanted: Any) -> Any:
 
 
 def merge(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Later layers win, field by field. A layer that changes model.kind drops the other kind's
-    fields below it.
+    """Merge layers of settings, value by value; later layers win.
+
+    A layer that changes model.kind drops what only the other kind of model has.
     """
     merged: Settings = {}
     for layer in layers:
@@ -627,7 +635,7 @@ def _drop_other_kind(below: dict[str, Any], values: Mapping[str, Any]) -> None:
         return
 
     new_class = MODELS.get(str(values["kind"]), TransformerConfig)
-    known = settings_of("model", new_class)
+    known = specs_of("model", new_class)
     for name in list(below):
         if name not in known or name == "kind":
             del below[name]
@@ -641,8 +649,9 @@ def _drop_alternatives(below: dict[str, Any], values: Mapping[str, Any]) -> None
 
 
 def parse_overrides(words: Iterable[str]) -> Settings:
-    """`train.steps=100 data.options.complexity=3` -> settings, as text: the field says later what
-    it means.
+    """Settings from words such as `train.steps=100` and `data.options.complexity=3`.
+
+    The values stay text; `build` converts them to the types of their fields.
     """
     settings: Settings = {}
     for word in words:
@@ -702,6 +711,7 @@ def to_toml(settings: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _toml(value: Any) -> str:
+    """A value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -715,7 +725,7 @@ def _toml(value: Any) -> str:
 
 
 def _escaped_control(character: str) -> str:
-    """TOML allows no control characters in a text."""
+    """The character, escaped if it is a control character: TOML allows none in a text."""
     if character < " " or character == "\x7f":
         return f"\\u{ord(character):04x}"
     return character

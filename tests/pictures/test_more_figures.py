@@ -148,6 +148,11 @@ def test_growth_has_a_panel_for_every_checkpoint() -> None:
         growth([(1, matrix(2, 2))], ["a"], ["x", "y"])
 
 
+def test_growth_without_a_step_is_refused() -> None:
+    with pytest.raises(UserError, match="no training step was given"):
+        growth([], ["a"], ["x", "y"])
+
+
 # embeddings
 
 

@@ -201,7 +201,7 @@ def prepared(folder, model="transformer", train=(), data=()):
         "search": {"width": 2},
     }
     with Claim.take(folder) as claim:
-        return prepare(claim, given, None, None, planned=False, reporter=Reporter(quiet=True))
+        return prepare(claim, given, None, None, plan_settings=False, reporter=Reporter(quiet=True))
 
 
 def test_a_text_of_any_length_is_told(tmp_path):

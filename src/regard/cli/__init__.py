@@ -1,5 +1,6 @@
-"""The command line: parse, call a recipe, print. Whatever is slow to import is imported where it is
-used.
+"""The command line: parse, call a recipe, print.
+
+Whatever is slow to import is imported where it is used.
 """
 
 import gc
@@ -32,12 +33,13 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; what went wrong is one line, exit code 2 if the caller can put it
-    right. --debug: the traceback.
+    """Run the command line.
+
+    What went wrong is told in one line, with exit code 2 if the caller can put it right. With
+    --debug it is a traceback.
     """
-    gc.set_threshold(
-        50_000, 20, 20
-    )  # importing torch makes a million objects that stay: look for garbage less often
+    # Importing torch makes a million objects that stay: look for garbage less often.
+    gc.set_threshold(50_000, 20, 20)
     debug = "--debug" in sys.argv
     warnings.showwarning = _warn
     sys.argv = [word for word in sys.argv if word != "--debug"]
@@ -49,29 +51,31 @@ def main() -> None:
         print(f"\n{stopped}", file=sys.stderr)
         sys.exit(stopped.code)
     except Exception as error:
-        typers_own = getattr(error, "format_message", None)  # an unknown option, a missing argument
-        place = (
-            error.filename if isinstance(error, OSError) else None
-        )  # such as a folder where a picture should be
-        if debug or not (typers_own or place or isinstance(error, UserError)):
+        message = _message(error)
+        if debug or message is None:
             raise
-        told = (
-            typers_own()
-            if typers_own
-            else f"{place}: {error.strerror}"
-            if isinstance(error, OSError)
-            else error
-        )
-        if told or not typers_own:  # a verb alone has printed its help
-            print(f"error: {told}", file=sys.stderr)
+        if message:
+            print(f"error: {message}", file=sys.stderr)
         sys.exit(getattr(error, "code", 2))
     finally:
-        # the process ends: looking for garbage among all objects of torch would take 0.4 s
+        # The process ends: looking for garbage among all objects of torch would take 0.4 s.
         gc.freeze()
 
 
+def _message(error: Exception) -> str | None:
+    """What went wrong, in one line; None: it is a fault of ours. Empty: typer printed a help."""
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:  # typer's own: an unknown option, a missing argument
+        return str(format_message())
+    if isinstance(error, OSError) and error.filename:  # such as a folder where a picture should be
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, UserError):
+        return str(error)
+    return None
+
+
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    """One line for a person, without the place in our code."""
+    """Print a warning in one line for a person, without the place in our code."""
     print(f"warning: {message}", file=sys.stderr)
 
 
@@ -105,15 +109,20 @@ def train(
     ] = None,
 ) -> None:
     """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
-    sets: dict[str, Any] = parse_overrides(settings or [])
+    sections: dict[str, Any] = parse_overrides(settings or [])
     run = regard.train(
-        data, preset=preset, config=config, out=out, resume=resume, start_from=start_from, **sets
+        data,
+        preset=preset,
+        config=config,
+        out=out,
+        resume=resume,
+        start_from=start_from,
+        **sections,
     )
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
-        print(
-            f'\nDone: {run.path}\n  regard translate {run.path} "a text"\n  regard evaluate '
-            f"{run.path}"
-        )
+        print(f"\nDone: {run.path}")
+        print(f'  regard translate {run.path} "a text"')
+        print(f"  regard evaluate {run.path}")
 
 
 app.command(context_settings=TEXTS)(translate)
@@ -144,47 +153,67 @@ def evaluate(
             )
         _evaluate_waiting(run, wait, data, split, as_json, device)
         return
-    found = regard.evaluate(run, data, split=split, beam=beam, against=against, device=device)
-    c = found.comparison
+    evaluation = regard.evaluate(run, data, split=split, beam=beam, against=against, device=device)
     if as_json:
-        extra = {"against": c._asdict()} if c else {}
-        seen = {"seen_in_training": found.seen_in_training}
-        print(json.dumps({**found.report.as_dict(), **seen, **extra}, ensure_ascii=False))
-        return
-    table(["score", "value", "meaning"], found.report.rows())
-    if found.seen_in_training is not None:
+        print(_evaluation_json(evaluation))
+    else:
+        _print_evaluation(evaluation)
+
+
+def _evaluation_json(evaluation: Any) -> str:
+    """The scores of an evaluation as a JSON object."""
+    values = evaluation.report.as_dict()
+    values["seen_in_training"] = evaluation.seen_in_training
+    if evaluation.comparison is not None:
+        values["against"] = evaluation.comparison._asdict()
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _print_evaluation(evaluation: Any) -> None:
+    """Print the scores of an evaluation, and how it compares with another run."""
+    table(["score", "value", "meaning"], evaluation.report.rows())
+    if evaluation.seen_in_training is not None:
         print(
-            f"{found.seen_in_training:,} of the {len(found.pairs):,} sources stand in the "
-            f"training data"
+            f"{evaluation.seen_in_training:,} of the {len(evaluation.pairs):,} sources stand in "
+            f"the training data"
         )
-    if c is not None:
-        doubt = f"95 %: {c.low:+.2f} … {c.high:+.2f}, p = {c.p:.3f}"
-        print(f"BLEU {c.a:.2f}, the other {c.b:.2f}: a difference of {c.difference:+.2f} ({doubt})")
+
+    comparison = evaluation.comparison
+    if comparison is not None:
+        interval = f"95 %: {comparison.low:+.2f} … {comparison.high:+.2f}, p = {comparison.p:.3f}"
+        print(
+            f"BLEU {comparison.a:.2f}, the other {comparison.b:.2f}: a difference of "
+            f"{comparison.difference:+.2f} ({interval})"
+        )
 
 
 def _evaluate_waiting(
     run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str
 ) -> None:
+    """Score a run that translates simultaneously, for each number of `wait`."""
     from regard.recipes.evaluation import evaluate_waiting
 
-    if wrong := [
-        word for word in wait.split(",") if word != "inf" and not (word.isdecimal() and int(word))
-    ]:
-        raise UserError(
-            f"--wait {wrong[0]!r}: write whole numbers from 1, or inf, with commas between them: "
-            f"1,3,5,7,inf"
-        )
-    rows = evaluate_waiting(
-        run, [float(word) for word in wait.split(",")], data, split=split, device=device
-    )
-    shown = [
+    waits = [_wait(word) for word in wait.split(",")]
+    rows = evaluate_waiting(run, waits, data, split=split, device=device)
+    if as_json:
+        print(json.dumps([asdict(row) | {"wait": f"{row.wait:g}"} for row in rows]))
+        return
+
+    cells = [
         (f"{row.wait:g}", f"{row.bleu:.2f}", f"{row.average_lagging:.2f}", f"{row.laal:.2f}")
         for row in rows
     ]
-    if as_json:
-        print(json.dumps([asdict(row) | {"wait": name} for row, (name, *_) in zip(rows, shown)]))
-    else:
-        table(["wait", "BLEU", "AL", "LAAL"], shown)
+    table(["wait", "BLEU", "AL", "LAAL"], cells)
+
+
+def _wait(word: str) -> float:
+    """A whole number from 1, or inf."""
+    if word != "inf" and not (word.isdecimal() and int(word)):
+        raise UserError(
+            f"--wait {word!r}: write whole numbers from 1, or inf, with commas between them: "
+            f"1,3,5,7,inf"
+        )
+    return float(word)
 
 
 @app.command()
@@ -196,11 +225,11 @@ def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> 
     if as_json:
         print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
     else:
-        lines = (
-            (row.mark, row.name, row.found + (f"\n→ {row.advice}" if row.advice else ""))
-            for row in rows
-        )
-        table(["", "proof", "found"], lines)
+        cells = []
+        for row in rows:
+            advice = f"\n→ {row.advice}" if row.advice else ""
+            cells.append((row.mark, row.name, row.found + advice))
+        table(["", "proof", "found"], cells)
     if any(row.passed is False for row in rows):
         raise typer.Exit(1)
 
@@ -219,29 +248,29 @@ def prune(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Turn off the attention heads that a model can do without.  Example: `regard prune runs/demo
-    --out runs/less`
+    """Turn off the attention heads that a model can do without.
+    Example: `regard prune runs/demo --out runs/less`
     """
-    from regard.recipes.pruning import prune as silence
+    from regard.recipes.pruning import prune as run_prune
 
-    made = silence(run, out, tolerance=tolerance, points=points, device=device).manifest["pruned"]
+    pruned = run_prune(run, out, tolerance=tolerance, points=points, device=device)
+    facts = pruned.manifest["pruned"]
     if as_json:
-        print(json.dumps(made))
+        print(json.dumps(facts))
         return
-    table(
-        ["dev", "before", "after"],
-        ((k, f"{made['before'][k]:.4f}", f"{v:.4f}") for k, v in made["after"].items()),
-    )
-    gone = (
-        ", ".join(
-            f"{one['block']} layer {one['layer'] + 1} head {one['head'] + 1}"
-            for one in made["heads"]
-        )
-        or "none"
-    )
+
+    scores = [
+        (name, f"{facts['before'][name]:.4f}", f"{after:.4f}")
+        for name, after in facts["after"].items()
+    ]
+    table(["dev", "before", "after"], scores)
+    heads = [
+        f"{head['block']} layer {head['layer'] + 1} head {head['head'] + 1}"
+        for head in facts["heads"]
+    ]
     print(
-        f"{len(made['heads'])} of {made['of']} heads are silent in {out}, which is as large and "
-        f"fast as before: {gone}"
+        f"{len(heads)} of {facts['of']} heads are silent in {out}, which is as large and fast as "
+        f"before: {', '.join(heads) or 'none'}"
     )
 
 

@@ -4,13 +4,16 @@ import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.terms import TEXTS, Sets, reader_may_leave, table
 from regard.config import build, merge, parse_overrides
 from regard.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from regard.data.splits import Stream
 
 data = typer.Typer(help="List, inspect and make data.", no_args_is_help=True)
 
@@ -22,24 +25,22 @@ def data_list() -> None:
 
     rows = []
     for task in TASKS.values():
-        options = {**task.options, "overlap": False} if task.apart == "drawn" else task.options
-        rows.append(
-            (
-                task.name,
-                task.summary,
-                " ".join(f"{name}={value}" for name, value in options.items()),
-            )
-        )
+        options = dict(task.options)
+        if task.apart == "drawn":
+            options["overlap"] = False
+        options_text = " ".join(f"{name}={value}" for name, value in options.items())
+        rows.append((task.name, task.summary, options_text))
+
+    rows += [(path.name, f"corpus in {path}", "") for path in _corpora()]
+    table(["name", "what", "options"], rows)
+
+
+def _corpora() -> list[Path]:
+    """The folders in $REGARD_DATA."""
     home = os.environ.get("REGARD_DATA")
-    found = (
-        sorted(path for path in Path(home).iterdir() if path.is_dir())
-        if home and Path(home).is_dir()
-        else []
-    )
-    table(
-        ["name", "what", "options"],
-        [*rows, *((path.name, f"corpus in {path}", "") for path in found)],
-    )
+    if not home or not Path(home).is_dir():
+        return []
+    return sorted(path for path in Path(home).iterdir() if path.is_dir())
 
 
 @data.command("generate", context_settings=TEXTS)
@@ -50,16 +51,20 @@ def data_generate(
     seed: Annotated[int | None, typer.Option()] = None,
     split: Annotated[str, typer.Option()] = "train",
 ) -> None:
-    """Pairs of a task, as TSV.  Example: `regard data generate arithmetic --count 5 --seed 123456
-    complexity=3`
+    """Pairs of a task, as TSV.
+    Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`
     """
     from regard.data.tasks import TASKS
 
     if task not in TASKS:
         raise UserError(f"no task {task!r}{nearest(task, TASKS)}")
-    if wrong := [word for word in options or [] if "=" not in word or word.startswith("-")]:
-        raise UserError(f"{wrong[0]!r} is not an option: write name=value, such as complexity=3")
-    values = dict(word.split("=", 1) for word in options or [])
+    values = {}
+    for word in options or []:
+        name, equals, value = word.partition("=")
+        if not equals or word.startswith("-"):
+            raise UserError(f"{word!r} is not an option: write name=value, such as complexity=3")
+        values[name] = value
+
     with reader_may_leave():
         for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
             print(f"{source}\t{target}")
@@ -69,31 +74,35 @@ def data_generate(
 def data_inspect(
     data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None
 ) -> None:
-    """What is in some data, what would be skipped, and what `train` would choose.  Example: `regard
-    data inspect pairs.tsv`
+    """What is in some data, what would be skipped, and what `train` would choose.
+    Example: `regard data inspect pairs.tsv`
     """
     from regard.data.kept import Kept
     from regard.data.splits import leaks
-    from regard.recipes.planning import choose, survey
+    from regard.recipes.planning import choose
     from regard.recipes.preparing import open_splits
 
     given = merge({"data": {"path": data}}, parse_overrides(settings or []))
-    splits = open_splits(
-        build(given).data, keep=partial(Kept, folder=Path(tempfile.gettempdir()))
-    )  # it is read several times
-    rows = []
-    for name in ("train", "dev", "test", "long"):
-        stream = getattr(splits, name)
-        if stream is not None:
-            found = survey(stream)
-            sides = [
-                f"{side.mean_words:.1f} words, {len(side.words):,} different"
-                for side in (found.source, found.target)
-            ]
-            rows.append((name, f"{found.pairs:,}", *sides))
+    keep = partial(Kept, folder=Path(tempfile.gettempdir()))  # the data is read several times
+    splits = open_splits(build(given).data, keep=keep)
+    streams = {name: getattr(splits, name) for name in ("train", "dev", "test", "long")}
+    rows = [_split_row(name, stream) for name, stream in streams.items() if stream is not None]
     table(["split", "pairs", "source", "target"], rows)
+
     shared = leaks(splits)
     print(f"{shared.duplicates:,} training pairs repeat an earlier one")
     print(f"{shared.dev:,} dev and {shared.test:,} test sources also stand in training")
     print(*splits.skipped.lines(), *splits.notes, "train would choose:", sep="\n")
-    print(*(f"  {reason}" for reason in choose(splits, given)[1]), sep="\n")
+    _, reasons = choose(splits, given)
+    print(*(f"  {reason}" for reason in reasons), sep="\n")
+
+
+def _split_row(name: str, stream: "Stream") -> tuple[str, str, str, str]:
+    """A split as a row of a table: its name, pairs, source and target."""
+    from regard.recipes.planning import Side, survey
+
+    def words(side: Side) -> str:
+        return f"{side.mean_words:.1f} words, {len(side.words):,} different"
+
+    measured = survey(stream)
+    return name, f"{measured.pairs:,}", words(measured.source), words(measured.target)

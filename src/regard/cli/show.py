@@ -393,19 +393,19 @@ def show_evidence(
 
     translator, result = answered(run, text, beam=beam, device=device)
     record = result.attention
-    occlusion = evidence.occlusion(translator, result)  # (T, S)
-    row = None if token is None else _token_number(token, record.target)
-    has_attention = "cross" in record.blocks
+    row = None if token is None else _token_number(token, record.target)  # before what takes long
 
-    matrices = {"attention": record.matrix()} if has_attention else {}  # (T, S) each
-    matrices["occlusion"] = occlusion
+    matrices = {}  # (T, S) each
+    if "cross" in record.blocks:
+        matrices["attention"] = record.matrix()
+    matrices["occlusion"] = evidence.occlusion(translator, result)
     matrices["gradient × input"] = evidence.gradient_times_input(translator, result)
     head_losses = evidence.heads(translator, [result]) if heads else []
     layers = evidence.logit_lens(translator, result) if lens else []
 
     if out is not None:
         title = f"{text} → {result.text} (occlusion)"
-        _draw_occlusion(occlusion, record, title, out)
+        _draw_occlusion(matrices["occlusion"], record, title, out)
     if as_json:
         print(_evidence_json(result, matrices, head_losses, layers))
         return
@@ -413,13 +413,7 @@ def show_evidence(
     print(result.text)
     if out is not None:
         print(out)
-    if row is None:
-        _print_strongest(matrices, record)
-    else:
-        _print_row(matrices, record, row)
-    if has_attention:
-        print(evidence.correlation(record, occlusion))
-        print(evidence.LIMIT)
+    _print_matrices(matrices, record, row)
     if head_losses:
         _print_heads(head_losses)
     elif heads:
@@ -469,6 +463,19 @@ def _evidence_json(
         },
         ensure_ascii=False,
     )
+
+
+def _print_matrices(matrices: dict[str, Any], record: Any, row: int | None) -> None:
+    """Print the evidence for one target token or, briefly, for all; and what attention is worth."""
+    from regard.inspection.evidence import LIMIT, correlation
+
+    if row is None:
+        _print_strongest(matrices, record)
+    else:
+        _print_row(matrices, record, row)
+    if "attention" in matrices:
+        print(correlation(record, matrices["occlusion"]))
+        print(LIMIT)
 
 
 def _print_strongest(matrices: dict[str, Any], record: Any) -> None:

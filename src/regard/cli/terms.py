@@ -1,6 +1,4 @@
-"""What the commands share: options that mean the same everywhere, tables, and manners towards texts
-and readers.
-"""
+"""What the commands share: options that mean the same everywhere, tables, care with texts."""
 
 import difflib
 import inspect
@@ -38,23 +36,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """A reader such as `head` that has seen enough is no error; typer would make it exit code 1."""
+    """Let a reader such as `head` leave early; typer would make that exit code 1."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # what is still in the buffer goes nowhere
+        # What is still in the buffer goes nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
 
 
 def refuse_options(texts: Iterable[str], command: Any) -> None:
-    """`--beem 3` is a slip, not a text to translate."""
+    """Refuse a text such as `--beem`, which is a misspelt option of the command."""
     for word in texts:
         if word.startswith("--") and word[2:3].isalpha():
-            near = difflib.get_close_matches(
-                word[2:], [n.replace("_", "-") for n in inspect.signature(command).parameters], n=1
-            )
+            parameters = inspect.signature(command).parameters
+            names = [name.replace("_", "-") for name in parameters]
+            near = difflib.get_close_matches(word[2:], names, n=1)
             hint = f"; did you mean --{near[0]}?" if near else ""
             raise UserError(
                 f"no option {word}{hint} (a text that begins with two dashes goes in by --input "
@@ -63,11 +61,12 @@ def refuse_options(texts: Iterable[str], command: Any) -> None:
 
 
 def table(columns: list[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table; long cells are folded."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
 
-    made = Table(*(Column(name, overflow="fold") for name in columns))
+    content = Table(*(Column(name, overflow="fold") for name in columns))
     for row in rows:
-        made.add_row(*map(escape, row))
-    Console().print(made)
+        content.add_row(*map(escape, row))
+    Console().print(content)

@@ -1,5 +1,6 @@
-"""Why: where a model looked, what an answer depends on, how far a gradient reaches; proofs on a run
-(doctor).
+"""Where a model looked, what an answer depends on, how far a gradient reaches.
+
+`doctor` proves that a run is sound.
 """
 
 from regard.inspection.evidence import (

@@ -24,11 +24,10 @@ def look(
     suppress: Tensor,
     candidates: int = 5,
 ) -> AttentionRecord:
-    """The attention with which a model writes `answer` (ids) for `text`, and the likeliest tokens
-    at each step.
+    """The attention with which a model writes `answer` (ids) for `text`.
 
     tokenizers: of the source and of the target. suppress (V,): ids that are never written, on the
-    model's device. candidates: how many likely tokens of each step.
+    model's device. candidates: how many of the likeliest tokens of each step are recorded too.
     """
     if isinstance(model.decoder, Decoders):
         raise UserError(
@@ -69,9 +68,8 @@ def _by_block(record: Record) -> tuple[dict[str, Weights], dict[str, Weights]]:
     norms: dict[str, list[Tensor]] = {"cross": [], "encoder": [], "decoder": []}
     for name, calls in record.weights.items():
         block = block_of(name)
-        weights[block].append(
-            torch.cat(calls, dim=2)[0]
-        )  # an attention called once per step left a piece per step
+        # An attention that was called once per step left a piece per step.
+        weights[block].append(torch.cat(calls, dim=2)[0])  # (H, T, S)
         norms[block].append(record.norms[name][0])
     return _stacked(weights), _stacked(norms)
 

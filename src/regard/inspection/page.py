@@ -1,6 +1,4 @@
-"""An answer -> one HTML page: its attention, what it depends on, the tree of the beam, other
-answers.
-"""
+"""An answer -> one HTML page: attention, evidence, the tree of the beam, other answers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,20 +12,21 @@ from regard.records.result import Result
 from regard.records.tree import Node
 
 EXPLAINED = 128
-"""Tokens of either side, up to which a page holds evidence: it takes a reading of the text for
-each.
+"""Tokens of either side, up to which a page holds evidence.
+
+Evidence takes one more reading of the text for each token.
 """
 
 
 def write_answer_page(
     reader: Reader, result: Result, tree: Sequence[Node], path: str | Path, *, evidence: bool = True
 ) -> Path:
-    """The page of an answer that was not split. tree: what a beam tries for its source."""
+    """Write the page of an answer that was not split. tree: what a beam tries for its source."""
     record = result.attention
     notes = [f"warning: {warning}" for warning in result.warnings]
     matrices: dict[str, npt.NDArray[Any]] = {}
-    short = max(len(record.source), len(record.target)) <= EXPLAINED
-    if evidence and short and "cross" in record.blocks:
+    is_short = max(len(record.source), len(record.target)) <= EXPLAINED
+    if evidence and is_short and "cross" in record.blocks:
         matrices["occlusion"] = occlusion(reader, result)
         matrices["gradient"] = gradient_times_input(reader, result)
         notes += correlation(record, matrices["occlusion"]).splitlines()

@@ -1,8 +1,8 @@
-"""Pictures of runs and of attention. What all of them share is here: labels, safe text, a blank
-figure, saving.
+"""Pictures of runs and of attention.
 
-Matplotlib is slow to import, so it is imported where it is used; pyplot never is, so nothing is
-left in the caller's session.
+What all of them share is here: labels, safe text, a blank figure, saving. Matplotlib is slow to
+import, so it is imported where it is used; pyplot never is, so nothing is left in the caller's
+session.
 """
 
 import textwrap
@@ -26,56 +26,54 @@ else:
 SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours without yellow, which is too pale for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = (
-    "o",
-    "s",
-    "^",
-    "D",
-    "v",
-    "P",
-    "X",
-    "<",
-)  # one more than colours: 56 lines before two look the same
+# One more than colours: 56 lines before two look the same.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 Place = str | PathLike[str] | None  # where to write a picture; None: nowhere
+# Fonts for what DejaVu Sans does not have.
 FALLBACKS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
     "Noto Sans Arabic",
     "Noto Sans Devanagari",
     "Noto Emoji",
-)  # after DejaVu
+)
 
 
 def shown(token: str, limit: int = 24) -> str:
     """The token as a label: blanks visible, control characters gone, long ones cut."""
-    visible = "".join("␣" if c.isspace() else c if c.isprintable() else "·" for c in token) or "∅"
+    visible = "".join(_visible(character) for character in token) or "∅"
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
 
 
+def _visible(character: str) -> str:
+    if character.isspace():
+        return "␣"
+    return character if character.isprintable() else "·"
+
+
 def text_style() -> dict[str, Any]:
-    """Arguments for every text that may hold a caller's words: `$` and `_` are letters there, not
-    mathematics.
+    """Arguments for every text that may hold a caller's words.
+
+    In such a text `$` and `_` are letters, not mathematics.
     """
     from matplotlib.font_manager import fontManager
 
     installed = set(fontManager.get_font_names())
-    return {
-        "parse_math": False,
-        "fontfamily": ["DejaVu Sans", *(f for f in FALLBACKS if f in installed)],
-    }
+    fallbacks = [font for font in FALLBACKS if font in installed]
+    return {"parse_math": False, "fontfamily": ["DejaVu Sans", *fallbacks]}
 
 
 def blank(width: float, height: float, title: str) -> Figure:
-    """An empty figure of that size in inches, which lays itself out; a long title makes it higher,
-    not wider.
+    """An empty figure of that size in inches, which lays itself out.
+
+    A long title makes it higher, not wider.
     """
     from matplotlib.figure import Figure
 
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in title) / max(len(title), 1)
-    letters, clean = (
-        int(width * 10.5 / (1 + wide)),
-        "".join(c if c.isprintable() else " " for c in title),
-    )
+    wide_letters = sum(unicodedata.east_asian_width(letter) in "WF" for letter in title)
+    wide_share = wide_letters / max(len(title), 1)
+    letters = int(width * 10.5 / (1 + wide_share))  # that fit on a line
+    clean = "".join(letter if letter.isprintable() else " " for letter in title)
     lines = textwrap.wrap(clean, letters, max_lines=6, placeholder=" …", break_on_hyphens=False)
     figure = Figure(figsize=(width, height + 0.18 * (len(lines) - 1)), layout="compressed")
     figure.suptitle("\n".join(lines), fontsize=11, **text_style())
@@ -84,9 +82,7 @@ def blank(width: float, height: float, title: str) -> Figure:
 
 @contextmanager
 def any_glyph() -> Iterator[None]:
-    """A token may hold a character that no installed font has; it becomes a box, which is no reason
-    to warn or fail.
-    """
+    """Let a character that no installed font has become a box, without a warning or an error."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="Glyph .* missing from|Matplotlib currently does not support"
@@ -102,12 +98,8 @@ def sizes(labels: Sequence[str], points: float) -> list[tuple[float, float]]:
     figure = Figure()
     canvas: Any = FigureCanvasAgg(figure)
     with any_glyph():
-        boxes = [
-            figure.text(0, 0, x, fontsize=points, **text_style()).get_window_extent(
-                canvas.get_renderer()
-            )
-            for x in labels
-        ]
+        texts = [figure.text(0, 0, label, fontsize=points, **text_style()) for label in labels]
+        boxes = [text.get_window_extent(canvas.get_renderer()) for text in texts]
     return [(box.width / figure.dpi, box.height / figure.dpi) for box in boxes]
 
 
@@ -122,7 +114,6 @@ def save(figure: Figure, out: Place) -> Figure:
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     with any_glyph():
-        figure.savefig(
-            path, dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.1
-        )  # no label is ever cut
+        # "tight", so that no label is ever cut.
+        figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.1)
     return figure

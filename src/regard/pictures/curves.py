@@ -1,6 +1,4 @@
-"""Curves: of learning, of one run or several, from the records of `log.jsonl`; of gradients against
-distance.
-"""
+"""Learning curves of runs, from the records of `log.jsonl`, and gradients against distance."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,83 +9,78 @@ from regard.errors import UserError
 from regard.pictures import COLOURS, MARKERS, Axes, Figure, Place, blank, save, text_style
 
 Records = Sequence[Mapping[str, Any]]
-SCORES = {
-    "bleu": "BLEU / 100",
-    "exact_match": "exact match",
-    "accuracy": "token accuracy",
-}  # all from 0 to 1
+Points = list[tuple[float, float]]
+
+# All from 0 to 1.
+SCORES = {"bleu": "BLEU / 100", "exact_match": "exact match", "accuracy": "token accuracy"}
 NAMES = {"loss": "loss per token", **SCORES}
 STYLES: dict[str, dict[str, Any]] = {
     "train": {"linestyle": "--", "linewidth": 1.0, "markersize": 3.0, "alpha": 0.5},
     "dev": {"linestyle": "-", "linewidth": 1.8, "markersize": 4.5},
 }
+DASHES = ("-", "--", "-.", ":")
+LEGEND_WIDTH = 130  # letters that fit below the figure
 
 
 def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
-    """Loss on the left, scores on the right; dashed in training, solid on dev, a star and its value
-    at the best on dev.
+    """Draw learning curves of runs: loss on the left, scores on the right.
 
-    One run shows every score it has; several show the first that all have of BLEU, exact match and
-    token accuracy.
+    They are dashed in training and solid on dev. A star marks the best on dev, and the legend tells
+    its value. One run shows every score it has; several show the first that all have of BLEU, exact
+    match and token accuracy.
     """
     if not any(runs.values()):
         raise UserError("no curve to draw: the log has no records yet")
+
     alone = len(runs) == 1
-    figure = blank(10, 4.4 + 0.15 * len(runs), next(iter(runs)) if alone else "")
-    scores = [
-        name for name in SCORES if all(_points(records, "dev", name) for records in runs.values())
-    ] or ["accuracy"]
-    keys = ["loss", *scores] if alone else list(runs)  # what colours and markers tell apart
-    looks = {
-        key: {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        for i, key in enumerate(keys)
-    }
+    scores = _common_scores(runs)
+    if not alone:
+        scores = scores[:1]
+
+    # Colours and markers tell the curves of one run apart, or else the runs.
+    keys = ["loss", *scores] if alone else list(runs)
+    looks = {key: _look(number) for number, key in enumerate(keys)}
     best: dict[str, list[str]] = {key: [] for key in keys}
-    for axes, names in zip(figure.subplots(1, 2), (["loss"], scores if alone else scores[:1])):
+
+    figure = blank(10, 4.4 + 0.15 * len(runs), next(iter(runs)) if alone else "")
+    left, right = figure.subplots(1, 2)
+    for axes, names in ((left, ["loss"]), (right, scores)):
         for run, name in product(runs, names):
             key = name if alone else run
             best[key].append(_draw(axes, runs[run], name, looks[key]))
         axes.set(xlabel="step", ylabel=NAMES[names[0]] if len(names) == 1 else "score")
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if x == round(x) else "")
-    texts = [("" if alone else f"{key:.60}: ") + ", ".join(its) for key, its in best.items()]
-    columns = max(1, min(4, 130 // (max(map(len, texts)) + 8)))  # some 130 letters fit the width
-    handles = [
-        figure.axes[0].plot([], [], color=look["color"], marker=look["marker"])[0]
-        for look in looks.values()
-    ]
-    legend = figure.legend(
-        handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-    )
-    legend.set_title("dashed: training · solid: dev · ★ best on dev")
+
+    texts = []
+    for key, values in best.items():
+        prefix = "" if alone else f"{key:.60}: "
+        texts.append(prefix + ", ".join(values))
+    _draw_legend(figure, list(looks.values()), texts)
     return _finished(figure, out)
 
 
 def gradients(
     flows: Mapping[str, Any], *, title: str = "", answer: int = 0, out: Place = None
 ) -> Figure:
-    """How far back a prediction reaches: for each model the norm of the gradient (N,) at the
-    distances 0, 1, 2 …, logarithmic.
+    """Draw how far back a prediction reaches, on a logarithmic scale.
 
+    flows: for each model the norms of the gradient (N,) at the distances 0, 1, 2 …
     answer: how many of the nearest tokens belong to the answer; those behind them are the source.
     """
     figure = blank(7.5, 4.6, title)
     axes = figure.subplots()
-    for i, (name, flow) in enumerate(flows.items()):
-        look = {
-            "color": COLOURS[i % 7],
-            "marker": MARKERS[i % 8],
-            "linestyle": ("-", "--", "-.", ":")[i % 4],
-            "linewidth": 1.8,
-        }
+    for number, (name, flow) in enumerate(flows.items()):
         axes.semilogy(
-            flow, **look, markersize=5, markevery=max(1, len(flow) // 10), label=f"{name:.40}"
+            flow,
+            **_look(number),
+            linestyle=DASHES[number % len(DASHES)],
+            linewidth=1.8,
+            markersize=5,
+            markevery=_marker_distance(flow),
+            label=f"{name:.40}",
         )
     if answer:
-        axes.axvline(answer - 0.5, color="black", linewidth=0.8)
-        for word, side in (("← the answer  ", "right"), ("  the source →", "left")):
-            axes.text(
-                answer - 0.5, 1.01, word, ha=side, fontsize=8, transform=axes.get_xaxis_transform()
-            )
+        _draw_border(axes, answer - 0.5)
     axes.set(
         xlabel="tokens back from the one that is predicted",
         ylabel="norm of the gradient (nearest = 1)",
@@ -102,42 +95,85 @@ def gradients(
     return _finished(figure, out)
 
 
-def _finished(figure: Figure, out: Place) -> Figure:
-    for axes in figure.axes:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    for text in figure.legends[0].get_texts():
-        text.set(**text_style())
-    return save(figure, out)
+def _common_scores(runs: Mapping[str, Records]) -> list[str]:
+    """The scores that every run has on dev; token accuracy if there is none."""
+    scores = [
+        name for name in SCORES if all(_points(records, "dev", name) for records in runs.values())
+    ]
+    return scores or ["accuracy"]
 
 
-def _points(records: Records, kind: str, name: str) -> list[tuple[float, float]]:
-    """(step, value) of every record that has a finite one, by step."""
-    found = [(r.get("step"), r.get(name)) for r in records if r.get("kind") == kind]
+def _look(number: int) -> dict[str, Any]:
+    """Colour and marker of the curve with this number."""
+    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+
+
+def _marker_distance(points: Sequence[Any]) -> int:
+    """Points from one marker to the next: some ten markers, else they are all one sees."""
+    return max(1, len(points) // 10)
+
+
+def _points(records: Records, kind: str, name: str) -> Points:
+    """Step and value of every record that has a finite one, by step."""
     scale = 100 if name == "bleu" else 1
-    return sorted(
-        (float(x), y / scale)
-        for x, y in found
-        if x is not None and y is not None and math.isfinite(y)
-    )
+    points = []
+    for record in records:
+        step = record.get("step")
+        value = record.get(name)
+        if record.get("kind") != kind or step is None or value is None:
+            continue
+        if math.isfinite(value):
+            points.append((float(step), value / scale))
+    return sorted(points)
 
 
 def _draw(axes: Axes, records: Records, name: str, look: Mapping[str, Any]) -> str:
-    """One score of one run; says what it was at its best."""
+    """Draw the loss or one score of a run, and say what it was at its best."""
     for kind, style in STYLES.items():
         points = _points(records, kind, name)
-        if points:  # ten markers, else they are all one sees
-            axes.plot(*zip(*points), markevery=max(1, len(points) // 10), **look, **style)
-    if not points:
+        if points:
+            axes.plot(*zip(*points), markevery=_marker_distance(points), **look, **style)
+
+    dev_points = _points(records, "dev", name)
+    if not dev_points:
         return NAMES[name]
-    x, y = (min if name == "loss" else max)(points, key=lambda point: point[1])
+    best_of = min if name == "loss" else max
+    step, value = best_of(dev_points, key=lambda point: point[1])
     axes.plot(
-        [x],
-        [y],
+        [step],
+        [value],
         "*",
         markersize=13,
         markerfacecolor=look["color"],
         markeredgecolor="white",
         zorder=5,
     )
-    return f"{NAMES[name]} {y:.4g} at step {x:,.0f}"
+    return f"{NAMES[name]} {value:.4g} at step {step:,.0f}"
+
+
+def _draw_legend(figure: Figure, looks: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> None:
+    """Explain the curves below the figure, in as many columns as fit."""
+    columns = max(1, min(4, LEGEND_WIDTH // (max(map(len, texts)) + 8)))
+    handles = [figure.axes[0].plot([], [], **look)[0] for look in looks]
+    legend = figure.legend(
+        handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
+    legend.set_title("dashed: training · solid: dev · ★ best on dev")
+
+
+def _draw_border(axes: Axes, x: float) -> None:
+    """Draw the border between the answer, on the left, and the source."""
+    axes.axvline(x, color="black", linewidth=0.8)
+    style: dict[str, Any] = {"fontsize": 8, "transform": axes.get_xaxis_transform()}
+    axes.text(x, 1.01, "← the answer  ", ha="right", **style)
+    axes.text(x, 1.01, "  the source →", ha="left", **style)
+
+
+def _finished(figure: Figure, out: Place) -> Figure:
+    """Add what all curves share, and save the figure."""
+    for axes in figure.axes:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    for text in figure.legends[0].get_texts():
+        text.set(**text_style())
+    return save(figure, out)

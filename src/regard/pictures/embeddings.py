@@ -1,6 +1,7 @@
 """Embeddings as a map: tokens that the model treats alike lie close together."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +20,12 @@ from regard.pictures import (
     text_style,
 )
 
+TURNS = np.arange(16) * np.pi / 8
+DISTANCES = (0.08, 0.14, 0.22, 0.32, 0.45, 0.6, 0.8, 1.1, 1.5)
+"""Where a label is tried around its dot: in these directions and at these distances in inches."""
+LINE_FROM = 0.15
+"""Inches; a label that is farther away is tied to its dot by a line."""
+
 
 def embedding_map(
     vectors: ArrayLike,
@@ -29,31 +36,28 @@ def embedding_map(
     joined: bool = False,
     out: Place = None,
 ) -> Figure:
-    """Vectors (N, D) in two dimensions: the plane itself if D is 2, else by PCA, whose axes say how
-    much they tell.
+    """Draw vectors (N, D) in two dimensions.
 
-    Every token is a dot, the first `labels` of them are named. joined: a line from each to the
-    next, in the order given.
+    If D is 2, they are drawn as they are; else by PCA, and the axes say how much of the variance
+    they hold. Every token is a dot, the first `labels` of them are named. joined: a line from each
+    to the next, in the order given.
     """
-    points, names = np.asarray(vectors, dtype=np.float64), ["dimension 0", "dimension 1"]
-    if points.ndim != 2 or len(points) != len(tokens) or 0 in points.shape:
+    matrix = np.asarray(vectors, dtype=np.float64)  # (N, D)
+    if matrix.ndim != 2 or len(matrix) != len(tokens) or 0 in matrix.shape:
         raise UserError(
-            f"embeddings of shape {points.shape} for {len(tokens)} tokens: expected (tokens, "
+            f"embeddings of shape {matrix.shape} for {len(tokens)} tokens: expected (tokens, "
             f"width), none of them 0"
         )
-    if points.shape[1] != 2:
-        u, s, _ = np.linalg.svd(points - points.mean(0), full_matrices=False)
-        points = np.pad(u * s, ((0, 0), (0, 1)))[:, :2]  # a single token or dimension gives a line
-        shares = np.pad(s**2 / max((s**2).sum(), 1e-300), (0, 1))
-        names = [
-            f"{name} principal component: {share:.0%} of the variance"
-            for name, share in zip(("first", "second"), shares)
-        ]
+    if matrix.shape[1] == 2:
+        points = matrix
+        names = ["dimension 0", "dimension 1"]
+    else:
+        points, names = _principal_components(matrix)
+
     figure = blank(7, 6.2, title)
     axes = figure.subplots()
-    axes.plot(
-        *points.T, linestyle="-" if joined else "none", color="#bbbbbb", linewidth=1, zorder=1
-    )
+    line = "-" if joined else "none"
+    axes.plot(*points.T, linestyle=line, color="#bbbbbb", linewidth=1, zorder=1)
     axes.plot(*points[labels:].T, "o", markersize=2, color="#bbbbbb", zorder=1)
     axes.plot(*points[:labels].T, "o", markersize=4, color=COLOURS[0], zorder=3)
     axes.set(xlabel=names[0], ylabel=names[1])
@@ -61,44 +65,73 @@ def embedding_map(
     axes.margins(0.1)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
     with any_glyph():
         figure.draw_without_rendering()  # from here on nothing moves
     figure.set_layout_engine("none")
-    _label(axes, points[:labels], [shown(token, 16) for token in tokens[:labels]])
+    _draw_labels(axes, points[:labels], [shown(token, 16) for token in tokens[:labels]])
     return save(figure, out)
 
 
-def _label(axes: Axes, points: np.ndarray, labels: Sequence[str]) -> None:
-    """Write each label beside its dot, or farther away on a thin line, where nothing else is; where
-    all is full, not at all.
+def _principal_components(matrix: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """The first two principal components (N, 2) of vectors (N, D), and their names."""
+    u, s, _ = np.linalg.svd(matrix - matrix.mean(0), full_matrices=False)
+    # A single token or dimension has one component only: a second one of zeros makes it a line.
+    points = np.pad(u * s, ((0, 0), (0, 1)))[:, :2]  # (N, 2)
+    shares = np.pad(s**2 / max((s**2).sum(), 1e-300), (0, 1))
+    names = [
+        f"{name} principal component: {share:.0%} of the variance"
+        for name, share in zip(("first", "second"), shares)
+    ]
+    return points, names
+
+
+def _draw_labels(axes: Axes, points: np.ndarray, labels: Sequence[str]) -> None:
+    """Write each label near its point (N, 2) where nothing else is; where all is full, not at all.
+
+    All measures are in inches; boxes are left, bottom, right, top.
     """
-    inch, size = axes.figure.dpi, 8 if len(labels) > 25 else 11
+    inch = axes.figure.dpi
+    size = 8 if len(labels) > 25 else 11
+    dots = axes.transData.transform(points) / inch  # (N, 2)
+    frame = axes.get_window_extent().get_points() / inch  # (2, 2): lower left, upper right
+    taken = np.concatenate((dots - 0.04, dots + 0.04), 1)  # (N, 4), and one more for each label
+
+    turns, distances = np.meshgrid(TURNS, DISTANCES)  # (distances, turns) each
+    directions = np.stack((np.cos(turns), np.sin(turns)), -1)  # (distances, turns, 2)
+    style = _label_style(size)
+    line = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
+
+    for point, dot, label, extent in zip(points, dots, labels, sizes(labels, size)):
+        half = np.array(extent) / 2
+        offsets = (directions * (half + distances[..., None])).reshape(-1, 2)  # the nearest first
+        boxes = np.concatenate((dot + offsets - half - 0.01, dot + offsets + half + 0.01), 1)
+        free = np.flatnonzero(_are_free(boxes, taken, frame))
+        if not len(free):
+            continue
+
+        place = free[0]
+        style["arrowprops"] = line if distances.flat[place] > LINE_FROM else None
+        offset_points = tuple(offsets[place] * 72)
+        axes.annotate(label, point, offset_points, "data", "offset points", **style)
+        taken = np.vstack((taken, boxes[place]))
+
+
+def _label_style(size: float) -> dict[str, Any]:
+    """Arguments for labels: centred, on a ground that lets lines shine through a little."""
     ground = {
         "boxstyle": "square,pad=0.05",
         "facecolor": "white",
         "edgecolor": "none",
         "alpha": 0.7,
     }
-    look = {"fontsize": size, "ha": "center", "va": "center", "bbox": ground, **text_style()}
-    line = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
-    turn, far = np.meshgrid(
-        np.arange(16) * np.pi / 8, (0.08, 0.14, 0.22, 0.32, 0.45, 0.6, 0.8, 1.1, 1.5)
-    )
-    circles = np.stack((np.cos(turn), np.sin(turn)), -1)
-    dots, frame = (
-        axes.transData.transform(points) / inch,
-        axes.get_window_extent().get_points() / inch,
-    )
-    taken = np.concatenate((dots - 0.04, dots + 0.04), 1)  # boxes: left, bottom, right, top
-    for point, dot, label, extent in zip(points, dots, labels, sizes(labels, size)):
-        half = np.array(extent) / 2
-        ways = (circles * (half + far[..., None])).reshape(-1, 2)  # the nearest first
-        boxes = np.concatenate((dot + ways - half - 0.01, dot + ways + half + 0.01), 1)
-        apart = (boxes[:, None, :2] > taken[None, :, 2:]) | (
-            boxes[:, None, 2:] < taken[None, :, :2]
-        )
-        inside = (boxes[:, :2] > frame[0]).all(1) & (boxes[:, 2:] < frame[1]).all(1)
-        for free in np.flatnonzero(apart.any(-1).all(-1) & inside)[:1]:
-            look["arrowprops"] = line if far.flat[free] > 0.15 else None
-            axes.annotate(label, point, tuple(ways[free] * 72), "data", "offset points", **look)
-            taken = np.vstack((taken, boxes[free]))
+    return {"fontsize": size, "ha": "center", "va": "center", "bbox": ground, **text_style()}
+
+
+def _are_free(boxes: np.ndarray, taken: np.ndarray, frame: np.ndarray) -> np.ndarray:
+    """Which boxes (N, 4) lie inside the frame and touch none of those taken (M, 4)."""
+    is_above = boxes[:, None, :2] > taken[None, :, 2:]  # (N, M, 2): right of it, above it
+    is_below = boxes[:, None, 2:] < taken[None, :, :2]  # (N, M, 2): left of it, below it
+    is_apart = (is_above | is_below).any(-1).all(-1)  # (N,)
+    is_inside = (boxes[:, :2] > frame[0]).all(1) & (boxes[:, 2:] < frame[1]).all(1)  # (N,)
+    return np.asarray(is_apart & is_inside)

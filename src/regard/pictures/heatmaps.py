@@ -56,8 +56,10 @@ def head_grid(
     half.
     """
     grid = np.asarray(weights)  # (L, H, T, S)
-    names = [f"layer {layer + 1} · head {head + 1}" for layer, head in np.ndindex(grid.shape[:2])]
-    figure = _panels(grid, rows, columns, title, names)
+    captions = [
+        f"layer {layer + 1} · head {head + 1}" for layer, head in np.ndindex(grid.shape[:2])
+    ]
+    figure = _panels(grid, rows, columns, title, captions)
     return save(figure, out)
 
 
@@ -74,16 +76,19 @@ def growth(
     matrices: pairs of a training step and the matrix after it. They become small heatmaps in the
     order given, at most five to a row.
     """
+    if not matrices:
+        raise UserError("no attention to draw: no training step was given")
+
     down = math.ceil(len(matrices) / 5)
     across = math.ceil(len(matrices) / down)
 
     panels = [np.asarray(matrix) for _, matrix in matrices]
     missing = down * across - len(panels)
-    panels += panels[:1] * missing  # they get no name, so they are not drawn
+    panels += panels[:1] * missing  # they get no caption, so they are not drawn
     grid = np.stack(panels).reshape(down, across, *panels[0].shape)  # (down, across, T, S)
 
-    names = [f"step {step:,}" for step, _ in matrices]
-    figure = _panels(grid, rows, columns, title, names)
+    captions = [f"step {step:,}" for step, _ in matrices]
+    figure = _panels(grid, rows, columns, title, captions)
     return save(figure, out)
 
 
@@ -112,14 +117,15 @@ def _panels(
     rows: Tokens,
     columns: Tokens,
     title: str,
-    names: Tokens = (),
+    captions: Sequence[str] | None = None,
     signed: bool = False,
     label: str = "",
 ) -> Figure:
     """Draw a panel for each matrix of `grid` (L, H, T, S), and one colour bar for all.
 
-    With names the panels are small, and only those that have a name are drawn. Tokens are written
-    left of the first panel of each row and below the last panel of each column.
+    captions: one above each panel; then panels are small, and those after the last caption are left
+    out. Tokens are written left of the first panel of each row and below the last panel of each
+    column.
     """
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or 0 in grid.shape:
         raise UserError(
@@ -128,22 +134,22 @@ def _panels(
         )
 
     down, across = grid.shape[:2]
-    layout = _layout(down, across, rows, columns, titled=bool(title), small=bool(names))
+    is_small = captions is not None
+    layout = _layout(down, across, rows, columns, titled=bool(title), small=is_small)
     scale = _colour_scale(grid, signed)
     figure = blank(layout.width, layout.height, title)
     panels = figure.subplots(down, across, squeeze=False)
+    if captions is None:
+        captions = [""] * panels.size
 
     for number, ((y, x), axes) in enumerate(np.ndenumerate(panels)):
-        if names and number >= len(names):
+        if number >= len(captions):
             axes.remove()
             continue
 
         matrix = grid[y, x]  # (T, S)
-        image = axes.imshow(
-            matrix, vmin=scale.low, vmax=scale.high, cmap=scale.colours, interpolation="nearest"
-        )
-        axes.spines[:].set_visible(False)
-        axes.set_title(names[number] if names else "", fontsize=7.5, pad=3)
+        image = _draw_matrix(axes, matrix, scale)
+        axes.set_title(captions[number], fontsize=7.5, pad=3)
         if signed:
             _mark_negatives(axes, matrix, scale, layout.cell)
 
@@ -157,6 +163,15 @@ def _panels(
         bar_label += " (–: below 0)"
     _colour_bar(figure, image, scale, layout, bar_label)
     return figure
+
+
+def _draw_matrix(axes: Axes, matrix: np.ndarray, scale: ColourScale) -> AxesImage:
+    """Draw a matrix (T, S), a cell for each value."""
+    image = axes.imshow(
+        matrix, vmin=scale.low, vmax=scale.high, cmap=scale.colours, interpolation="nearest"
+    )
+    axes.spines[:].set_visible(False)
+    return image
 
 
 def _layout(

@@ -44,29 +44,29 @@ def fit(
     *,
     parts: Parts = None,
     reporter: Reporter | None = None,
-    longer: bool = False,
+    extended: bool = False,
     world: World | None = None,
 ) -> Run:
     """Train a prepared run to its end, from wherever it stands.
 
-    longer: even if it had come to an end before.
+    extended: its settings were changed since, so it goes on even if it had come to an end.
     """
     reporter = reporter or Reporter()
     world = world or World(device=pick_device(run.config.train.device))
     lock = run.locked() if world.rank == 0 else nullcontext()
     with on_device(world.device), state_kept(world.device), lock:
         torch.set_num_threads(run.config.train.threads)
-        trainer = _resumed_trainer(run, parts, reporter, longer, world)
+        trainer = _resumed_trainer(run, parts, reporter, extended, world)
         forecast(trainer, reporter.say)
         validate = _validator(run, world.device)
 
-        with _asked_to_stop() as asked:
-            _train(run, trainer, parts, validate, reporter, asked)
-        if world.any(bool(asked)) and not trainer.progress.finished:
+        with _stop_request() as stop_request:
+            _train(run, trainer, parts, validate, reporter, stop_request)
+        if world.any(stop_request.came) and not trainer.progress.finished:
             raise Interrupted(
                 f"stopped and saved; go on with: regard train {run.config.data.path} --out "
                 f"{run.path} --resume",
-                asked[0] if asked else signal.SIGTERM,
+                stop_request.signal_number or signal.SIGTERM,  # another process may have got it
             )
 
         if world.rank == 0:
@@ -77,7 +77,7 @@ def fit(
 
 
 def _resumed_trainer(
-    run: Run, parts: Parts, reporter: Reporter, longer: bool, world: World
+    run: Run, parts: Parts, reporter: Reporter, extended: bool, world: World
 ) -> Trainer:
     """A trainer that stands at the run's newest checkpoint, or at the beginning."""
     if world.rank == 0:
@@ -90,11 +90,22 @@ def _resumed_trainer(
         resumed = load_checkpoint(run, trainer, reporter.warn)
     if resumed:
         progress = trainer.progress
-        if longer:
+        if extended:
             progress.finished = False
             progress.waited = 0
         reporter.say(f"going on from step {progress.step:,} of {trainer.steps:,}")
     return trainer
+
+
+class _StopRequest:
+    """The first signal that asked training to stop; None: none has come yet."""
+
+    signal_number: int | None = None
+
+    @property
+    def came(self) -> bool:
+        """Whether training was asked to stop."""
+        return self.signal_number is not None
 
 
 def _train(
@@ -103,13 +114,13 @@ def _train(
     parts: Parts,
     validate: Validate | None,
     reporter: Reporter,
-    asked: list[int],
+    stop_request: _StopRequest,
 ) -> None:
-    """Run the trainer's loop to its end, or until `asked` holds a signal.
+    """Run the trainer's loop to its end, or until a signal asks it to stop.
 
     When too many steps had to be left out, it goes back to the last healthy checkpoint.
     """
-    hooks = _Hooks(run, trainer, reporter, asked)
+    hooks = _Hooks(run, trainer, reporter, stop_request)
     with reporter.bar(trainer.steps, trainer.progress.step, hooks.picture) as bar:
         hooks.bar = bar
         while True:
@@ -132,11 +143,13 @@ class _Hooks:
 
     bar: Callable[[int, str], None]  # takes the steps done and a note; set before training starts
 
-    def __init__(self, run: Run, trainer: Trainer, reporter: Reporter, asked: list[int]) -> None:
+    def __init__(
+        self, run: Run, trainer: Trainer, reporter: Reporter, stop_request: _StopRequest
+    ) -> None:
         self._run = run
         self._trainer = trainer
         self._reporter = reporter
-        self._asked = asked  # signals, filled by _asked_to_stop
+        self._stop_request = stop_request
         self._is_first = trainer.world.rank == 0  # only this process writes
         self._board: Any = _tensorboard(run) if self._is_first else None
         self._notes = {"train": "", "dev": ""}  # the newest figures, shown beside the bar
@@ -172,7 +185,7 @@ class _Hooks:
 
     def stop(self) -> bool:
         """Whether a signal asked for the end."""
-        return bool(self._asked)
+        return self._stop_request.came
 
     def save(self) -> None:
         """Save a checkpoint. If that fails, training goes on, unless this was the last one."""
@@ -192,7 +205,7 @@ class _Hooks:
         if failure is None:
             return
         problem = self._problem(failure)
-        if progress.finished or self._asked:
+        if progress.finished or self._stop_request.came:
             raise Failed(
                 f"{problem}: the last checkpoint could not be saved; the one before it is whole"
             ) from failure
@@ -348,22 +361,23 @@ def _samples(run: Run, device: torch.device, parts: Parts) -> str:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM, so that a step is never torn; a second Ctrl-C stops at once."""
-    asked: list[int] = []
+def _stop_request() -> Iterator[_StopRequest]:
+    """Note SIGINT and SIGTERM, so that a step is never torn; a second Ctrl-C stops at once."""
+    request = _StopRequest()
 
     def note(number: int, frame: object) -> None:
         # SIGTERM may come twice: from the cluster, and from torchrun.
-        if asked and number == signal.SIGINT:
+        if request.came and number == signal.SIGINT:
             raise KeyboardInterrupt
-        asked.append(number)
+        if not request.came:
+            request.signal_number = number
 
     before = {}
     if threading.current_thread() is threading.main_thread():  # no other thread may handle signals
         for number in (signal.SIGINT, signal.SIGTERM):
             before[number] = signal.signal(number, note)
     try:
-        yield asked
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,9 +2,10 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.config import Settings, build, merge
 from regard.data.splits import Splits, Stream
@@ -12,41 +13,45 @@ from regard.data.tasks import TASKS
 
 SAMPLE = 50_000
 TUNED = {"arithmetic": "calculator", "phrases": "demo"}
-SIZES = (  # of the model, for fewer training pairs than this
-    (
-        3_000,
-        {
-            "width": 128,
-            "ffn": 256,
-            "heads": 4,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "dropout": 0.3,
-        },
-    ),
-    (
-        300_000,
-        {
-            "width": 256,
-            "ffn": 1024,
-            "heads": 4,
-            "encoder_layers": 3,
-            "decoder_layers": 3,
-            "dropout": 0.2,
-        },
-    ),
-    (
-        math.inf,
-        {
-            "width": 512,
-            "ffn": 2048,
-            "heads": 8,
-            "encoder_layers": 4,
-            "decoder_layers": 4,
-            "dropout": 0.1,
-        },
-    ),
-)
+SMALL = {
+    "width": 128,
+    "ffn": 256,
+    "heads": 4,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "dropout": 0.3,
+}
+MEDIUM = {
+    "width": 256,
+    "ffn": 1024,
+    "heads": 4,
+    "encoder_layers": 3,
+    "decoder_layers": 3,
+    "dropout": 0.2,
+}
+LARGE = {
+    "width": 512,
+    "ffn": 2048,
+    "heads": 8,
+    "encoder_layers": 4,
+    "decoder_layers": 4,
+    "dropout": 0.1,
+}
+
+# What suits a number of training pairs: each value is for fewer pairs than the number before it.
+MODELS = ((3_000, SMALL), (300_000, MEDIUM), (math.inf, LARGE))
+VOCABULARIES = ((5_000, 1000), (100_000, 4000), (1_000_000, 8000), (math.inf, 16000))
+BATCHES = ((3_000, 1024), (100_000, 2048), (math.inf, 4096))  # tokens
+EPOCHS = ((10_000, 30), (100_000, 10), (math.inf, 4))
+EVALUATIONS = ((10_000, 100), (math.inf, 500))  # steps between two
+LEAST_STEPS = 1000  # no model learns in fewer
+
+Value = TypeVar("Value")
+
+
+def _suited(table: Sequence[tuple[float, Value]], pairs: int) -> Value:
+    """The value of a table for this number of training pairs."""
+    return next(value for most, value in table if pairs < most)
 
 
 @dataclass
@@ -59,6 +64,7 @@ class Side:
     longest: int = 0
 
     def add(self, text: str) -> None:
+        """Measure one more text."""
         self.texts += 1
         self.characters += len(text)
         self.words.update(text.split())
@@ -66,17 +72,21 @@ class Side:
 
     @property
     def mean_words(self) -> float:
+        """Words of a text."""
         return self.words.total() / max(1, self.texts)
 
     def tokens(self, tokenizer: str) -> float:
         """About how many tokens a text has, its <eos> included."""
-        per_text = {"words": self.words.total(), "bpe": self.characters / 4}.get(
-            tokenizer, self.characters
-        )
-        return per_text / max(1, self.texts) + 1
+        if tokenizer == "words":
+            total: float = self.words.total()
+        elif tokenizer == "bpe":
+            total = self.characters / 4
+        else:
+            total = self.characters
+        return total / max(1, self.texts) + 1
 
     def tokenizer(self) -> tuple[str, str]:
-        """Kind, and why."""
+        """The kind of tokenizer that suits these texts, and why."""
         if self.mean_words < 1.2 and self.characters / max(1, self.texts) <= 40:
             return "characters", "one word a line"
         if self.words.total() >= 20 * len(self.words) and len(self.words) <= 3000:
@@ -94,7 +104,7 @@ class Survey:
 
 
 def survey(pairs: Stream) -> Survey:
-    """The first SAMPLE pairs are measured, all are counted."""
+    """Measure the first SAMPLE pairs, and count all."""
     source = Side()
     target = Side()
     measured = 0
@@ -109,83 +119,88 @@ def survey(pairs: Stream) -> Survey:
 
 def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
     """Settings for what `given` leaves open, and a line of reason for each choice."""
-    found = survey(splits.train)
-    text, reason = _text(found, splits.name)
-    chosen: Settings = {"text": text, "model": {}, "train": {}, "data": {}, "search": {}}
-    reasons = [] if {"tokenizer", "size"} & set(given.get("text", {})) else [reason]
-    if given.get("model", {}).get("kind", "transformer") == "transformer":
-        chosen["model"] = size = next(dict(size) for most, size in SIZES if found.pairs < most)
-        size = size | {
-            name: value for name, value in given.get("model", {}).items() if name in size
-        }
-        layers = (
-            f"{size['encoder_layers']}+{size['decoder_layers']} layers of width {size['width']}"
-        )
-        reasons.append(
-            f"model: {layers}, dropout {size['dropout']} ({found.pairs:,} training pairs)"
-        )
-    length = _length_and_steps(found, chosen)
+    measured = survey(splits.train)
+    chosen: Settings = {"text": {}, "model": {}, "train": {}, "data": {}, "search": {}}
+    reasons = []
+
+    chosen["text"], reason = _text(measured, splits.name)
+    if not {"tokenizer", "size"} & set(given.get("text", {})):
+        reasons.append(reason)
+
+    given_model = given.get("model", {})
+    if given_model.get("kind", "transformer") == "transformer":
+        chosen["model"] = dict(_suited(MODELS, measured.pairs))
+        reasons.append(_model_reason(chosen["model"] | given_model, measured.pairs))
+
+    chosen["data"], chosen["train"], reason = _data_and_length(measured, chosen["text"])
     if {"steps", "epochs"} & set(given.get("train", {})):
         del chosen["train"]["epochs"]
     else:
-        reasons.append(length)
-    if not build(merge({"text": text}, {"text": given.get("text", {})})).text.share:
+        reasons.append(reason)
+
+    text = build(merge({"text": chosen["text"]}, {"text": given.get("text", {})})).text
+    if not text.share:
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
     if splits.name in TUNED:
         reasons.append(f"(--preset {TUNED[splits.name]} was tuned for this task)")
     return chosen, reasons
 
 
-def _text(found: Survey, name: str) -> tuple[dict[str, Any], str]:
+def _text(measured: Survey, name: str) -> tuple[dict[str, Any], str]:
+    """Settings of the section text, and why."""
     if name in TASKS:
         kind = TASKS[name].tokenizer
         return {"tokenizer": kind, "share": True}, f"tokens: {kind} (made for the task)"
-    (source, why_source), (target, why_target) = found.source.tokenizer(), found.target.tokenizer()
+
+    source, why_source = measured.source.tokenizer()
+    target, why_target = measured.target.tokenizer()
     if "bpe" in (source, target):
-        size = (
-            1000
-            if found.pairs < 5_000
-            else 4000
-            if found.pairs < 100_000
-            else 8000
-            if found.pairs < 1_000_000
-            else 16000
-        )
+        size = _suited(VOCABULARIES, measured.pairs)
         why = why_source if source == "bpe" else why_target
-        return {
-            "tokenizer": "bpe",
-            "size": size,
-            "share": True,
-        }, f"tokens: BPE, up to {size:,} ({why})"
+        reason = f"tokens: BPE, up to {size:,} ({why})"
+        return {"tokenizer": "bpe", "size": size, "share": True}, reason
     if source == target:
         return {"tokenizer": source, "share": True}, f"tokens: {source} ({why_source})"
+
     reason = f"tokens: {source} in the source ({why_source}), {target} in the target ({why_target})"
     return {"tokenizer": source, "target_tokenizer": target, "share": False}, reason
 
 
-def _length_and_steps(found: Survey, chosen: Settings) -> str:
-    tokenizer = chosen["text"]["tokenizer"]
-    if max(found.source.longest, found.target.longest) > 2000 and tokenizer != "bpe":
-        chosen["data"]["max_length"] = 1024
-    batch = 1024 if found.pairs < 3_000 else 2048 if found.pairs < 100_000 else 4096
-    # Few pairs want more passes, and no model learns in fewer than a thousand steps; patience ends
-    # what no longer helps.
-    # On two cores 20,000 pairs of sentences take about ten minutes.
-    steps = (
-        found.pairs * max(found.source.tokens(tokenizer), found.target.tokens(tokenizer)) / batch
+def _model_reason(model: dict[str, Any], pairs: int) -> str:
+    """Why the model is as large as it is."""
+    return (
+        f"model: {model['encoder_layers']}+{model['decoder_layers']} layers of width "
+        f"{model['width']}, dropout {model['dropout']} ({pairs:,} training pairs)"
     )
-    usual = 30 if found.pairs < 10_000 else 10 if found.pairs < 100_000 else 4
-    epochs = max(usual, round(1000 / max(1.0, steps)))
-    every = 100 if found.pairs < 10_000 else 500
-    chosen["data"]["batch_tokens"] = batch
-    chosen["train"] |= {
+
+
+def _data_and_length(
+    measured: Survey, text: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Settings of the sections data and train, and why training is as long as it is.
+
+    Few pairs want more passes; patience ends what no longer helps. On two cores 20,000 pairs of
+    sentences take about ten minutes.
+    """
+    tokenizer = text["tokenizer"]
+    batch_tokens = _suited(BATCHES, measured.pairs)
+    pair_tokens = max(measured.source.tokens(tokenizer), measured.target.tokens(tokenizer))
+    steps_per_epoch = measured.pairs * pair_tokens / batch_tokens
+    least_epochs = round(LEAST_STEPS / max(1.0, steps_per_epoch))
+    epochs = max(_suited(EPOCHS, measured.pairs), least_epochs)
+
+    data = {"batch_tokens": batch_tokens}
+    if max(measured.source.longest, measured.target.longest) > 2000 and tokenizer != "bpe":
+        data["max_length"] = 1024
+    train = {
         "epochs": epochs,
         "schedule": "linear",
         "warmup": 200,
-        "evaluate_every": every,
+        "evaluate_every": _suited(EVALUATIONS, measured.pairs),
         "patience": 10,
     }
-    return (
-        f"length: {epochs} passes over the data in batches of {batch:,} tokens (train.epochs=… "
-        f"for more)"
+    reason = (
+        f"length: {epochs} passes over the data in batches of {batch_tokens:,} tokens "
+        f"(train.epochs=… for more)"
     )
+    return data, train, reason

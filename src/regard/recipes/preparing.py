@@ -102,7 +102,7 @@ def prepare(
     pairs: Items | None,
     parts: Parts,
     *,
-    planned: bool,
+    plan_settings: bool,
     reporter: Reporter,
 ) -> Run:
     """Make a run that is ready to train.
@@ -118,7 +118,7 @@ def prepare(
 
     data = settings.build({"data": given["data"]}).data
     splits = _read_once(data, pairs, claim.folder, reporter)
-    if planned:
+    if plan_settings:
         given = _plan(given, splits, reporter)
     config = _decide_by_machine(settings.build(given))
 
@@ -133,24 +133,13 @@ def prepare(
     leaks = encoded.observed.overlap.leaks()
     _warn_of_leaks(leaks, reporter)
 
-    corpus = encoded.corpus
     model = build_model(config.model, source.size, target.size, parts)
     parameters = sum(weight.numel() for weight in model.parameters())
-    config = _decide_by_data(config, corpus, parameters)
+    config = _decide_by_data(config, encoded.corpus, parameters)
     tokens = _tokens_text(source, target)
-    reporter.say(f"{len(corpus):,} training pairs, {tokens}, {parameters:,} parameters")
+    reporter.say(f"{len(encoded.corpus):,} training pairs, {tokens}, {parameters:,} parameters")
 
-    facts = {
-        "pairs": len(corpus),
-        "longest_source": int(corpus.source_lengths.max()),
-        "characters": _known_characters(encoded.observed, base),
-        "several_sentences": _share_of_several_sentences(splits.train),
-        "duplicates": leaks.duplicates,
-        "leaks": leaks.dev,
-        "skipped": len(splits.skipped) + len(encoded.too_long),
-        "languages": {"source": config.data.source, "target": config.data.target},
-        "parameters": parameters,
-    }
+    facts = _facts(config.data, splits, encoded, leaks, base) | {"parameters": parameters}
     return Run.create(claim, config, source, target, facts)
 
 
@@ -294,6 +283,22 @@ def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
         f"{leaks.dev:,} of the dev sources are in the training data too{near}: "
         f"scores on dev will be too high"
     )
+
+
+def _facts(
+    data: DataConfig, splits: Splits, encoded: _Encoded, leaks: Leaks, base: Run | None
+) -> dict[str, Any]:
+    """What the manifest of a run tells about its data."""
+    return {
+        "pairs": len(encoded.corpus),
+        "longest_source": int(encoded.corpus.source_lengths.max()),
+        "characters": _known_characters(encoded.observed, base),
+        "several_sentences": _share_of_several_sentences(splits.train),
+        "duplicates": leaks.duplicates,
+        "leaks": leaks.dev,
+        "skipped": len(splits.skipped) + len(encoded.too_long),
+        "languages": {"source": data.source, "target": data.target},
+    }
 
 
 def _known_characters(observed: _Observed, base: Run | None) -> str:

@@ -7,17 +7,17 @@ import tempfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
 
 from regard.data.corpus import Corpus
 from regard.errors import UserError
-from regard.inference.translator import load
+from regard.inference.translator import Translator, load
 from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_without, without
-from regard.nn import Attention
 from regard.runs import storage
 from regard.runs.card import write_card
 from regard.runs.run import Run
@@ -46,8 +46,7 @@ def prune(
     out = Path(out)
     translator = load(old, device=device)
     translator.settle()  # the heads are silenced in this very model, so it stays where it is
-    model = translator.model
-    all_heads = heads_of(model)
+    all_heads = heads_of(translator.model)
     if out.exists():
         raise UserError(f"{out} exists: name a new folder")
     if not all_heads or not all(attention.projections for _, attention in all_heads.values()):
@@ -56,42 +55,65 @@ def prune(
         )
 
     pairs = pairs or _validation_pairs(old, 500)
-    references = [[target] for _, target in pairs]
-    batches = batches_of(translator, pairs)
-
-    def scores(silent: list[Head]) -> dict[str, float]:
-        with without(model, silent):
-            results = translator.translate(source for source, _ in pairs)
-            answers = [result.text for result in results]
-        return {
-            "loss": loss_without(model, batches, silent),
-            "bleu": bleu(answers, references, old.config.data.bleu_tokenize).score,
-            "exact_match": 100 * exact_match(answers, references),
-        }
-
-    before = scores([])
-    highest_loss = before["loss"] + math.log1p(tolerance)
-    silent: list[Head] = []
-    for head in sorted(heads(translator, pairs), key=lambda head: head.lost):
-        if loss_without(model, batches, [*silent, head]) <= highest_loss:
-            silent.append(head)
-
-    def fell_too_far(after: dict[str, float]) -> bool:
-        return any(after[name] < before[name] - points for name in ("bleu", "exact_match"))
-
-    after = scores(silent)
-    while silent and fell_too_far(after):
+    judge = _Judge(translator, pairs, old.config.data.bleu_tokenize)
+    before = judge.scores([])
+    silent = judge.spare_heads(before["loss"] + math.log1p(tolerance))
+    after = judge.scores(silent)
+    while silent and _fell_too_far(before, after, points):
         silent.pop()
-        after = scores(silent)
+        after = judge.scores(silent)
 
+    columns = []
+    for head in silent:
+        name, attention = all_heads[head._replace(lost=0.0)]
+        columns.append(_HeadColumns(f"{name}.output.weight", attention.heads, head.head))
     facts = {
         "of": len(all_heads),
         "heads": [head._asdict() for head in silent],
         "before": before,
         "after": after,
     }
-    places = [(head.head, *all_heads[head._replace(lost=0.0)]) for head in silent]
-    return _write(old, out, places, facts)
+    return _write(old, out, columns, facts)
+
+
+class _Judge:
+    """Judges a model on the same pairs, with some of its heads silent."""
+
+    def __init__(
+        self, translator: Translator, pairs: Sequence[tuple[str, str]], tokenize: str
+    ) -> None:
+        self._translator = translator
+        self._pairs = pairs
+        self._tokenize = tokenize  # sacreBLEU's tokenizer
+        self._references = [[target] for _, target in pairs]
+        self._batches = batches_of(translator, pairs)
+
+    def scores(self, silent: list[Head]) -> dict[str, float]:
+        """Loss, BLEU and exact match (0 to 100) without these heads."""
+        with without(self._translator.model, silent):
+            results = self._translator.translate(source for source, _ in self._pairs)
+            answers = [result.text for result in results]
+        return {
+            "loss": self._loss(silent),
+            "bleu": bleu(answers, self._references, self._tokenize).score,
+            "exact_match": 100 * exact_match(answers, self._references),
+        }
+
+    def spare_heads(self, highest_loss: float) -> list[Head]:
+        """The heads without which, all together, the loss stays low enough; least needed first."""
+        silent: list[Head] = []
+        for head in sorted(heads(self._translator, self._pairs), key=lambda head: head.lost):
+            if self._loss([*silent, head]) <= highest_loss:
+                silent.append(head)
+        return silent
+
+    def _loss(self, silent: list[Head]) -> float:
+        return loss_without(self._translator.model, self._batches, silent)
+
+
+def _fell_too_far(before: dict[str, float], after: dict[str, float], points: float) -> bool:
+    """Whether BLEU or exact match has fallen by more than so many points."""
+    return any(after[name] < before[name] - points for name in ("bleu", "exact_match"))
 
 
 def _validation_pairs(run: Run, count: int) -> list[tuple[str, str]]:
@@ -101,38 +123,51 @@ def _validation_pairs(run: Run, count: int) -> list[tuple[str, str]]:
     return [(run.source.decode(source), run.target.decode(target)) for source, target in rows]
 
 
-def _write(
-    old: Run, out: Path, gone: list[tuple[int, str, Attention]], facts: dict[str, Any]
-) -> Run:
+class _HeadColumns(NamedTuple):
+    """The columns of an output matrix (D, H · D / H) that read one head."""
+
+    weight: str  # name of the matrix in a checkpoint
+    heads: int  # H
+    head: int
+
+    def clear(self, weights: dict[str, Tensor]) -> None:
+        """Make them zero."""
+        by_head = weights[self.weight].unflatten(1, (self.heads, -1))  # (D, H, D / H), a view
+        by_head[:, self.head] = 0
+
+
+def _write(old: Run, out: Path, columns: list[_HeadColumns], facts: dict[str, Any]) -> Run:
+    """Write a copy of a run without these heads, whole or not at all."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        dir=out.parent, prefix="."
-    ) as folder:  # so that it is whole or absent
-        aside = shutil.copytree(
-            old.path,
-            Path(folder) / out.name,
-            ignore=shutil.ignore_patterns("lock", "tensorboard", ".*"),
-        )
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as folder:
+        aside = Path(folder) / out.name
+        left_out = shutil.ignore_patterns("lock", "tensorboard", ".*")
+        shutil.copytree(old.path, aside, ignore=left_out)
         for checkpoint in (aside / "checkpoints").iterdir():
-            files = storage.read_directory(checkpoint)
-            for file in {"model.safetensors", "raw.safetensors"} & set(files):
-                weights = tensors_from_bytes(files[file])
-                for head, name, attention in gone:
-                    weights[f"{name}.output.weight"].unflatten(1, (attention.heads, -1))[
-                        :, head
-                    ] = 0
-                files[file] = tensors_to_bytes(weights)
-            storage.write_directory(checkpoint, files)
-        manifest, config = (
-            storage.read_manifest(aside) | {"pruned": facts},
-            (aside / "config.toml").read_bytes(),
-        )
+            _silence(checkpoint, columns)
+
+        manifest = storage.read_manifest(aside) | {"pruned": facts}
+        config = (aside / "config.toml").read_bytes()
         storage.write_manifest(aside, manifest, "config.toml", config, also_old=False)
         os.rename(aside, out)
-    write_card(run := Run.open(out))
+
+    run = Run.open(out)
+    write_card(run)
     with (out / "README.md").open("a", encoding="utf-8") as card:
         card.write(
-            f"\nPruned from {old.path.name}: {len(gone)} of {facts['of']} heads are silent; "
+            f"\nPruned from {old.path.name}: {len(columns)} of {facts['of']} heads are silent; "
             f"manifest.json names them.\n"
         )
     return run
+
+
+def _silence(checkpoint: Path, columns: list[_HeadColumns]) -> None:
+    """Clear the columns of silent heads in the weights of a checkpoint."""
+    files = storage.read_directory(checkpoint)
+    for name in ("model.safetensors", "raw.safetensors"):
+        if name in files:
+            weights = tensors_from_bytes(files[name])
+            for head_columns in columns:
+                head_columns.clear(weights)
+            files[name] = tensors_to_bytes(weights)
+    storage.write_directory(checkpoint, files)

@@ -62,19 +62,19 @@ def train(
 
     with World.join(pick_device(device)) as world, state_kept(world.device):
         if world.rank == 0:  # one process prepares, the others wait and then open what it made
-            longer = False
+            extended = False
             if folder is not None and exists:
-                run, longer = _resumed(folder, overrides, resume)
+                run, extended = _resumed(folder, overrides, resume)
             else:
                 run = _prepared(request, folder, parts, reporter)
-            world.tell(f"{int(longer)} {run.path.resolve()}")
+            world.tell(f"{int(extended)} {run.path.resolve()}")
         else:
             flag, _, path = world.tell("").partition(" ")
             run = Run.open(path)
-            longer = flag == "1"
+            extended = flag == "1"
             reporter = Reporter(io.StringIO(), quiet=True)  # rank 0 speaks for all
 
-        return fit(run, parts=parts, reporter=reporter, longer=longer, world=world)
+        return fit(run, parts=parts, reporter=reporter, extended=extended, world=world)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Request:
     name: str  # of the data
     pairs: Items | None  # None: the settings say where the data is
     given: Settings  # merged from all layers, not yet built
-    planned: bool  # settings that were not given are chosen by looking at the data
+    plan_settings: bool  # what was not given is chosen by looking at the data
 
     @property
     def first_folder(self) -> Path:
@@ -120,8 +120,8 @@ def _read_request(
         {"train": {"start_from": str(start_from)}} if start_from else {},
         overrides,
     )
-    planned = not (preset or config or isinstance(data, Config))
-    return _Request(name, pairs, given, planned)
+    plan_settings = not (preset or config or isinstance(data, Config))
+    return _Request(name, pairs, given, plan_settings)
 
 
 def _folder_asked_for(request: _Request, out: str | Path | None, resume: bool) -> Path | None:
@@ -144,7 +144,7 @@ def _prepared(request: _Request, folder: Path | None, parts: Parts, reporter: Re
             request.given,
             request.pairs,
             parts,
-            planned=request.planned,
+            plan_settings=request.plan_settings,
             reporter=reporter,
         )
 

@@ -1,3 +1,4 @@
-"""Plain values that travel: what was answered, where the model looked, what the beam tried. No
-torch.
+"""Plain values that travel: what was answered, where the model looked, what the beam tried.
+
+Nothing here needs torch.
 """

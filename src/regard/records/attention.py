@@ -1,6 +1,4 @@
-"""What is seen of one answer: where the model looked, and what the search tried. Plain values, no
-torch.
-"""
+"""Where a model looked while it wrote one answer. Plain values, no torch."""
 
 from __future__ import annotations
 
@@ -18,6 +16,7 @@ from regard.errors import UserError
 
 Weights = npt.NDArray[np.float32]
 Span = tuple[int, int]
+SMALLEST = 1e-30  # in place of a sum of 0 that is divided by
 HOW = ("mean", "max", "rollout", "norm")
 WIDEST = 60
 """Tokens, up to which a notebook shows a table."""
@@ -25,40 +24,42 @@ WIDEST = 60
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """Weights of every layer and head for one answer; cross (L, H, T, S), encoder (L, H, S, S),
-    decoder (L, H, T, T).
+    """The attention weights of every layer and head for one answer.
 
-    Row t belongs to the step that wrote target token t. An RNN has cross only, a model without
-    attention nothing. Layers and heads count from 0, and from the end below 0.
+    `blocks` has cross (L, H, T, S), encoder (L, H, S, S) and decoder (L, H, T, T). Row t belongs to
+    the step that wrote target token t. An RNN has cross only, a model without attention nothing.
+    Layers and heads count from 0, and from the end below 0.
     """
 
     source: list[str]
     target: list[str]
     blocks: dict[str, Weights] = field(repr=False)
     norms: dict[str, Weights] = field(default_factory=dict, repr=False)
-    """How long the vector is that each token hands over where it is looked at with weight 1: (L, H,
-    S).
+    """(L, H, S): the length of the vector that a token hands over if it is looked at with weight 1.
     """
     text_in: str = ""
     text_out: str = ""
     source_spans: list[Span] = field(default_factory=list, repr=False)
-    """Of each token its first character in `text_in` (NFC), and the one after its last; <eos> has
-    none.
+    """Where each token lies in `text_in` (NFC): its first character, and the one after its last.
+
+    <eos> has none.
     """
     target_spans: list[Span] = field(default_factory=list, repr=False)
     candidates: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
     """At each step the likeliest tokens, with their probabilities."""
 
     def sides(self, block: str) -> tuple[list[str], list[str]]:
-        """The tokens of a block's rows and columns. A decoder's row has read <bos> and the tokens
-        before its own.
+        """The tokens of a block's rows and columns.
+
+        A decoder's row has read <bos> and the tokens before its own.
         """
-        read = ["<bos>", *self.target[:-1]]
-        return {
-            "cross": (self.target, self.source),
-            "encoder": (self.source, self.source),
-            "decoder": (self.target, read),
-        }[block]
+        if block == "cross":
+            return self.target, self.source
+        if block == "encoder":
+            return self.source, self.source
+        if block == "decoder":
+            return self.target, ["<bos>", *self.target[:-1]]
+        raise KeyError(block)
 
     def matrix(
         self,
@@ -68,12 +69,13 @@ class AttentionRecord:
         layer: int | None = -1,
         head: int | None = None,
     ) -> Weights:
-        """One matrix (T, S). Of one head, or `how` heads become one: mean, max, norm or rollout.
+        """One matrix (T, S): of one head, or of several that become one by `how`.
 
-        layer=None: the same over all layers. norm: weights times the length of the vector looked at
-        (Kobayashi et al. 2020), its rows summing to one again, then the mean. rollout: what has
-        flowed from which input up to the last layer, if a token keeps half of itself at each
-        attention (Abnar and Zuidema 2020); it has neither layer nor head.
+        how: mean, max, norm or rollout. layer=None: the same over all layers. norm: weights times
+        the length of the vector looked at (Kobayashi et al. 2020), its rows summing to one again,
+        then the mean. rollout: what has flowed from which input up to the last layer, if a token
+        keeps half of itself at each attention (Abnar and Zuidema 2020); it has neither layer nor
+        head.
         """
         if block not in self.blocks or how not in HOW:
             raise UserError(
@@ -82,103 +84,132 @@ class AttentionRecord:
             )
         if how == "rollout":
             return self._rollout()[block]
-        weights = self.blocks[block]
-        if how == "norm":
-            if block not in self.norms:
-                raise UserError("a record of words knows no norms: ask the record of tokens")
-            weights = weights * self.norms[block][:, :, None]
-            weights = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-30)
+
+        weights = self._norm_weights(block) if how == "norm" else self.blocks[block]
         try:
-            chosen = weights if layer is None else weights[layer, None]
-            chosen = chosen if head is None else chosen[:, head, None]
+            chosen = weights if layer is None else weights[layer, None]  # (layers, H, T, S)
+            if head is not None:
+                chosen = chosen[:, head, None]  # (layers, 1, T, S)
         except IndexError:
             layers, heads = weights.shape[:2]
             raise UserError(
                 f"{block} attention has {layers} layers of {heads} heads, counted from 0: no "
                 f"layer {layer}, head {head}"
             ) from None
-        return np.asarray((np.max if how == "max" else np.mean)(chosen, axis=(0, 1)))
+
+        if how == "max":
+            return np.asarray(np.max(chosen, axis=(0, 1)))
+        return np.asarray(np.mean(chosen, axis=(0, 1)))
+
+    def _norm_weights(self, block: str) -> Weights:
+        """(L, H, T, S): weights times the length of what is looked at; rows sum to one again."""
+        if block not in self.norms:
+            raise UserError("a record of words knows no norms: ask the record of tokens")
+        return _normalised(self.blocks[block] * self.norms[block][:, :, None])
 
     def _rollout(self) -> dict[str, Weights]:
+        """What has flowed from which input up to the last layer, a matrix for each block."""
         if "encoder" not in self.blocks:  # an RNN's states are no mixture that attention made
             return {"cross": self.blocks["cross"][-1].mean(0)}
-        source = np.eye(len(self.source), dtype=np.float32)
-        for layer in self.blocks["encoder"].mean(1):
-            source = (source + layer @ source) / 2
-        target = np.eye(len(self.target), dtype=np.float32)
-        seen = np.zeros((len(self.target), len(self.source)), np.float32)
-        for own, cross in zip(self.blocks["decoder"].mean(1), self.blocks["cross"].mean(1)):
-            target, seen = (target + own @ target) / 2, (seen + own @ seen) / 2
-            target, seen = target / 2, (seen + cross @ source) / 2
-        whole = {"encoder": source, "cross": seen, "decoder": target}
-        return {name: m / np.maximum(m.sum(-1, keepdims=True), 1e-30) for name, m in whole.items()}
+
+        source = np.eye(len(self.source), dtype=np.float32)  # (S, S)
+        for encoder_weights in self.blocks["encoder"].mean(1):  # (S, S), a layer at a time
+            source = (source + encoder_weights @ source) / 2
+
+        # What the decoder's states hold of the target, and what of the source.
+        target = np.eye(len(self.target), dtype=np.float32)  # (T, T)
+        cross = np.zeros((len(self.target), len(self.source)), np.float32)  # (T, S)
+        decoder_layers = self.blocks["decoder"].mean(1)  # (L, T, T)
+        cross_layers = self.blocks["cross"].mean(1)  # (L, T, S)
+        for decoder_weights, cross_weights in zip(decoder_layers, cross_layers):
+            target = (target + decoder_weights @ target) / 2
+            cross = (cross + decoder_weights @ cross) / 2
+            target = target / 2  # the other half is now of the source
+            cross = (cross + cross_weights @ source) / 2
+
+        return {
+            "encoder": _normalised(source),
+            "cross": _normalised(cross),
+            "decoder": _normalised(target),
+        }
 
     def _repr_html_(self) -> str:
         """For a notebook: the last layer's mean as a table; no script."""
         if not self.blocks:
             return "<p>This model has no attention.</p>"
         block = next(iter(self.blocks))
-        down, across = self.sides(block)
-        if max(len(down), len(across)) > WIDEST:
-            size = f"{len(down)} × {len(across)} tokens are more than a cell can show"
+        row_tokens, column_tokens = self.sides(block)
+        if max(len(row_tokens), len(column_tokens)) > WIDEST:
+            size = f"{len(row_tokens)} × {len(column_tokens)} tokens are more than a cell can show"
             return (
                 f"<p>Attention: {size}; <code>result.write_page('page.html')</code> writes a "
                 f"page.</p>"
             )
-        named = "font-weight: normal; text-align: right; padding: 2px"
-        turned = f"writing-mode: vertical-rl; {named}"
-        rows = [
-            "<td></td>"
-            + "".join(f'<th scope="col" style="{turned}">{escape(token)}</th>' for token in across)
+
+        row_style = "font-weight: normal; text-align: right; padding: 2px"
+        column_style = f"writing-mode: vertical-rl; {row_style}"
+        headings = [
+            f'<th scope="col" style="{column_style}">{escape(token)}</th>'
+            for token in column_tokens
         ]
-        for token, weights in zip(down, self.matrix(block)):
-            cells = (
-                f'<td title="{escape(f"{token} → {other}: {w:.2f}")}" style="background: '
-                f'rgba(0,114,178,{w:.3f})"></td>'
-                for other, w in zip(across, weights)
-            )
-            rows.append(f'<th scope="row" style="{named}">{escape(token)}</th>{"".join(cells)}')
-        what = f"<p>{block} attention, last layer, mean of heads: rows look at columns</p>"
-        return (
-            f'{what}<table style="border-collapse: '
-            f'collapse"><tr>{"</tr><tr>".join(rows)}</tr></table>'
-        )
+        rows = ["<td></td>" + "".join(headings)]
+        for token, weights in zip(row_tokens, self.matrix(block)):
+            heading = f'<th scope="row" style="{row_style}">{escape(token)}</th>'
+            cells = [_html_cell(token, other, w) for other, w in zip(column_tokens, weights)]
+            rows.append(heading + "".join(cells))
+
+        caption = f"<p>{block} attention, last layer, mean of heads: rows look at columns</p>"
+        content = "</tr><tr>".join(rows)
+        return f'{caption}<table style="border-collapse: collapse"><tr>{content}</tr></table>'
 
     def words(self) -> AttentionRecord:
-        """The same for words. Where a word looks is the mean over its tokens; looks at it are the
-        sum of those at its tokens.
+        """The same for words.
+
+        Where a word looks is the mean over its tokens; looks at it are the sum of those at its
+        tokens.
         """
-        source, of_source, spans_in = grouped(self.text_in, self.source_spans)
-        target, of_target, spans_out = grouped(self.text_out, self.target_spans)
-        read = [
-            0,
-            *(number + 1 for number in of_target[:-1]),
-        ]  # the decoder's columns: <bos>, then what was written before
-        sides = {
+        source, of_source, source_spans = grouped(self.text_in, self.source_spans)
+        target, of_target, target_spans = grouped(self.text_out, self.target_spans)
+        # The decoder's columns: <bos>, then what was written before.
+        of_read = [0, *(number + 1 for number in of_target[:-1])]
+        word_numbers = {  # of each row, and of each column
             "cross": (of_target, of_source),
             "encoder": (of_source, of_source),
-            "decoder": (of_target, read),
+            "decoder": (of_target, of_read),
         }
+
         blocks = {}
         for name, weights in self.blocks.items():
-            rows, columns = (
-                np.eye(max(numbers) + 1, dtype=np.float32)[numbers] for numbers in sides[name]
-            )
+            of_rows, of_columns = word_numbers[name]
+            rows = _one_hot(of_rows)  # (T, words)
+            columns = _one_hot(of_columns)  # (S, words)
             blocks[name] = (rows / rows.sum(0)).T @ weights @ columns
         return AttentionRecord(
-            source, target, blocks, {}, self.text_in, self.text_out, spans_in, spans_out
+            source, target, blocks, {}, self.text_in, self.text_out, source_spans, target_spans
         )
+
+
+def _normalised(matrix: Weights) -> Weights:
+    """The matrix (…, T, S) with rows that sum to one; rows of zeros stay what they are."""
+    return np.asarray(matrix / np.maximum(matrix.sum(-1, keepdims=True), SMALLEST))
+
+
+def _one_hot(numbers: list[int]) -> Weights:
+    """(N, highest number + 1): a row for each number, with a one in its column."""
+    return np.eye(max(numbers) + 1, dtype=np.float32)[numbers]
+
+
+def _html_cell(token: str, other: str, weight: float) -> str:
+    """A cell of a table, the darker the more `token` looks at `other`."""
+    title = escape(f"{token} → {other}: {weight:.2f}")
+    return f'<td title="{title}" style="background: rgba(0,114,178,{weight:.3f})"></td>'
 
 
 def block_of(attention: str) -> str:
-    """The block that an attention belongs to, by its name in the model, such as
-    decoder.blocks.0.cross.
-    """
-    return (
-        "cross"
-        if attention.endswith("cross") or attention == "decoder.attention"
-        else attention.split(".")[0]
-    )
+    """The block of an attention, by its name in the model, such as decoder.blocks.0.cross."""
+    if attention.endswith("cross") or attention == "decoder.attention":
+        return "cross"
+    return attention.split(".")[0]
 
 
 def grouped(text: str, spans: Sequence[Span]) -> tuple[list[str], list[int], list[Span]]:
@@ -187,14 +218,22 @@ def grouped(text: str, spans: Sequence[Span]) -> tuple[list[str], list[int], lis
     A token belongs to the word its last character is in; white space between words and <eos> are
     words of their own.
     """
-    starts = [found.start() for found in re.finditer(r"\s+|\S+", text)]
-    keys = [
-        0 if start == end == len(text) else bisect_left(starts, max(end, 1)) for start, end in spans
-    ]
-    words = [
-        [span for _, span in group]
-        for _, group in groupby(zip(keys, spans), key=lambda pair: pair[0])
-    ]
-    whole = [(min(its)[0], max(end for _, end in its)) for its in words]
-    names = [text[start:end].strip() or text[start:end] or "<eos>" for start, end in whole]
-    return names, [number for number, its in enumerate(words) for _ in its], whole
+    starts = [match.start() for match in re.finditer(r"\s+|\S+", text)]
+
+    def word_of(span: Span) -> int:
+        start, end = span
+        if start == end == len(text):
+            return 0  # <eos>
+        return bisect_left(starts, max(end, 1))
+
+    names = []
+    numbers = []
+    word_spans = []
+    for number, (_, group) in enumerate(groupby(spans, key=word_of)):
+        token_spans = list(group)
+        start = min(first for first, _ in token_spans)
+        end = max(last for _, last in token_spans)
+        names.append(text[start:end].strip() or text[start:end] or "<eos>")
+        numbers += [number] * len(token_spans)
+        word_spans.append((start, end))
+    return names, numbers, word_spans

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -40,13 +41,13 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Option:
-    """A token that could stand at a position, how likely it is there, and the answer it
-    leads to.
-    """
+    """A token that could stand at a position of the answer."""
 
     token: str
     probability: float
+    """Of the token at this position."""
     text: str
+    """The answer that the token leads to."""
 
 
 @dataclass(frozen=True)
@@ -79,21 +80,20 @@ class Result:
 
     def _repr_html_(self) -> str:
         """For a notebook: the answer, what to know about it, and its attention; no script."""
-        lines = [
-            f"<p>{escape(self.source)} → <b>{escape(self.text)}</b> <small>score "
-            f"{self.score:.3f}</small></p>"
-        ]
+        answer = f"{escape(self.source)} → <b>{escape(self.text)}</b>"
+        lines = [f"<p>{answer} <small>score {self.score:.3f}</small></p>"]
         lines += [f"<p>warning: {escape(warning)}</p>" for warning in self.warnings]
-        if self.parts or not self.ids or self.translator is None:
-            return "".join(lines)
-        try:
-            return "".join(lines) + self.attention._repr_html_()
-        except UserError as several:  # models
-            return "".join(lines) + f"<p>{escape(str(several))}</p>"
+        if self.ids and not self.parts and self.translator is not None:
+            try:
+                lines.append(self.attention._repr_html_())
+            except UserError as error:  # several models have no attention in common
+                lines.append(f"<p>{escape(str(error))}</p>")
+        return "".join(lines)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The values, without the model: a result is small, wherever it is sent. What was looked at
-        already stays.
+        """The values without the model, so that a result is small wherever it is sent.
+
+        What was looked at already stays.
         """
         return {**self.__dict__, "translator": None}
 
@@ -105,10 +105,11 @@ class Result:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """A result from what `as_dict` gave. It has come without its model, so it cannot look
-        inside.
+        """A result from what `as_dict` gave.
+
+        It has come without its model, so it cannot look inside.
         """
-        alternatives = [Alternative(**one) for one in values["alternatives"]]
+        alternatives = [Alternative(**fields) for fields in values["alternatives"]]
         parts = [cls.from_dict(part) for part in values["parts"]]
         return cls(**{**values, "alternatives": alternatives, "parts": parts})
 
@@ -123,8 +124,9 @@ class Result:
 
     @cached_property
     def attention(self) -> AttentionRecord:
-        """Computed when first asked for, by reading the answer once more and recording the
-        weights.
+        """Where the model looked while it wrote the answer.
+
+        Computed when first asked for, by reading the answer once more and recording the weights.
         """
         if self.parts:
             raise UserError(
@@ -135,31 +137,39 @@ class Result:
 
     @cached_property
     def looked_at(self) -> npt.NDArray[np.float32]:
-        """Attention that each source token but <eos> got over all steps: last layer, mean of heads.
-        Empty without attention.
+        """(S - 1,): attention that each source token but <eos> got over all steps.
+
+        It is that of the last layer, the mean of its heads. Empty without attention.
         """
         if self.parts:
             return np.concatenate([part.looked_at for part in self.parts])
-        cross = self.attention.blocks.get("cross", np.zeros((1, 1, 1, 1), np.float32))
+        cross = self.attention.blocks.get("cross")  # (L, H, T, S)
+        if cross is None:
+            return np.zeros(0, np.float32)
         return np.asarray(cross[-1].mean(0).sum(0)[:-1])
 
     @property
     def coverage(self) -> float | None:
-        """The share of the source that was looked at, 0 to 1: the mean over its tokens, each at
-        most 1.
+        """The share of the source that was looked at, 0 to 1; None without attention.
+
+        It is the mean of `looked_at`, where each token counts at most 1.
         """
-        return float(self.looked_at.clip(max=1).mean()) if len(self.looked_at) else None
+        if not len(self.looked_at):
+            return None
+        return float(self.looked_at.clip(max=1).mean())
 
     @property
     def overlooked(self) -> list[str]:
         """Source words that got hardly any attention."""
-        if self.parts or not len(self.looked_at):
-            return [word for part in self.parts for word in part.overlooked]
+        if self.parts:
+            return list(chain.from_iterable(part.overlooked for part in self.parts))
+        if not len(self.looked_at):
+            return []
         record = self.attention
         return overlooked(record.text_in, record.source_spans[:-1], self.looked_at)
 
     def write_page(self, path: str | Path, *, evidence: bool = True) -> Path:
-        """One HTML file that shows the attention, the tree of the beam and other answers.
+        """Write one HTML file that shows the attention, the tree of the beam and other answers.
 
         evidence: also what the answer depends on (occlusion and gradients), for texts of up to 128
         tokens; it takes as many readings of the text as there are tokens. Of a split text, the page
@@ -189,25 +199,19 @@ def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
     Scores are means of the parts' scores, weighted by the lengths of the parts' best answers.
     """
     lengths = [len(part.logprobs) for part in parts]
-    most = max(1 + len(part.alternatives) for part in parts)
-    ranked = [_answers(part) if part.logprobs else [Alternative("", 0.0)] * most for part in parts]
-    ranks = zip(*ranked)  # as many as of the part with the fewest
+    ranks = zip(*_answers_of_parts(parts))  # as many as of the part with the fewest
     best, *others = [_joined_answer(rank, lengths, gaps) for rank in ranks]
-
-    notes = [f"part {i}: {note}" for i, part in enumerate(parts, 1) for note in part.warnings]
-    if len(notes) > 5:
-        notes[5:] = [f"{len(notes) - 5:,} more about its parts"]
     split = f"split into {len(parts)} parts (an attention page shows the first)"
 
     return Result(
         source=text,
         text=best.text,
-        tokens=[token for part in parts for token in part.tokens],
+        tokens=list(chain.from_iterable(part.tokens for part in parts)),
         score=best.score,
-        logprobs=[logprob for part in parts for logprob in part.logprobs],
+        logprobs=list(chain.from_iterable(part.logprobs for part in parts)),
         alternatives=others,
-        warnings=[f"longer than anything in training: {split}", *notes],
-        ids=[id for part in parts for id in part.ids],
+        warnings=[f"longer than anything in training: {split}", *_warnings_of_parts(parts)],
+        ids=list(chain.from_iterable(part.ids for part in parts)),
         translator=parts[0].translator,
         parts=parts,
         agreement=best.agreement,
@@ -215,10 +219,32 @@ def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
     )
 
 
-def _answers(result: Result) -> list[Alternative]:
-    """The answer and its alternatives, best first."""
-    best = Alternative(result.text, result.score, result.agreement, result.coverage_penalty)
-    return [best, *result.alternatives]
+def _answers_of_parts(parts: Sequence[Result]) -> list[list[Alternative]]:
+    """The answers of each part, best first.
+
+    A part without a token, such as white space, has the same empty answer for every rank, so that
+    it does not limit how many answers the other parts have together.
+    """
+    ranks = max(1 + len(part.alternatives) for part in parts)
+    answers = []
+    for part in parts:
+        if part.logprobs:
+            best = Alternative(part.text, part.score, part.agreement, part.coverage_penalty)
+            answers.append([best, *part.alternatives])
+        else:
+            empty = Alternative("", 0.0)
+            answers.append([empty] * ranks)
+    return answers
+
+
+def _warnings_of_parts(parts: Sequence[Result]) -> list[str]:
+    """The first five warnings about parts, and how many more there are."""
+    warnings = []
+    for number, part in enumerate(parts, 1):
+        warnings += [f"part {number}: {warning}" for warning in part.warnings]
+    if len(warnings) > 5:
+        warnings[5:] = [f"{len(warnings) - 5:,} more about its parts"]
+    return warnings
 
 
 def _joined_answer(
@@ -245,12 +271,12 @@ def overlooked(text: str, spans: Sequence[Span], attention: npt.NDArray[Any]) ->
 
     spans: where each source token lies in the text; attention: what each of them got.
     """
-    found = []
+    words = []
     for word in re.finditer(r"\S+", text):
         start, end = word.span()
-        got = sum(
+        shares = [
             share for (first, last), share in zip(spans, attention) if first < end and last > start
-        )
-        if got < HARDLY:
-            found.append(word[0])
-    return found
+        ]
+        if sum(shares) < HARDLY:
+            words.append(word[0])
+    return words

@@ -7,35 +7,43 @@ from regard.runs.run import Run
 
 
 def write_card(run: Run) -> None:
-    """README.md: data, settings, scores, how to use it."""
-    c, m = run.config, run.manifest
-    looks = {
-        "averaged" if r["kind"] == "average" else f"step-{r['step']:08d}": r
-        for r in run.records()
-        if "tokens" in r
-    }
-    best = looks.get(run.best, {})
-    scores = ", ".join(
-        f"{k} {best[k]:.4g}" for k in ("loss", "accuracy", "exact_match", "bleu") if k in best
-    )
+    """Write README.md: data, settings, scores, how to use it."""
+    config = run.config
+    facts = run.manifest
+    data = Path(config.data.path).name or "pairs from Python"
     model = ", ".join(
-        f"{k} {getattr(c.model, k)}" for k in ("kind", "width", "encoder_layers", "decoder_layers")
+        f"{name} {getattr(config.model, name)}"
+        for name in ("kind", "width", "encoder_layers", "decoder_layers")
     )
-    data = Path(c.data.path).name or "pairs from Python"
     lines = [
         f"# {run.path.name}\n",
-        f"A text-to-text model, trained with Regard {m['regard']} (torch {m['torch']}).\n",
+        f"A text-to-text model, trained with Regard {facts['regard']} (torch {facts['torch']}).\n",
         "| | |\n|---|---|",
-        f"| data | {data}: {m['pairs']:,} pairs, {m['duplicates']:,} repeated, {m['leaks']:,} dev "
-        f"sources in training |",
-        f"| tokens | {c.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} target |",
-        f"| model | {model}; {m['parameters']:,} parameters |",
-        f"| best on dev | {scores or 'not judged'} (checkpoint {run.best}, chosen by "
-        f"{c.train.metric}) |",
-        f"| search | beam {c.search.width}, length penalty {c.search.length_penalty} |\n",
+        f"| data | {data}: {facts['pairs']:,} pairs, {facts['duplicates']:,} repeated, "
+        f"{facts['leaks']:,} dev sources in training |",
+        f"| tokens | {config.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} "
+        f"target |",
+        f"| model | {model}; {facts['parameters']:,} parameters |",
+        f"| best on dev | {_best_scores(run) or 'not judged'} (checkpoint {run.best}, chosen by "
+        f"{config.train.metric}) |",
+        f"| search | beam {config.search.width}, length penalty {config.search.length_penalty} |\n",
         f'Use it:\n\n```\nregard translate {run.path.name} "a text"\nregard evaluate '
         f"{run.path.name}\n```\n",
         "It knows what its training data knew and nothing else; `samples.txt` shows answers to "
         "unseen sources.",
     ]
     storage.write_text(run.path / "README.md", "\n".join(lines) + "\n")
+
+
+def _best_scores(run: Run) -> str:
+    """The scores on dev of the best checkpoint; empty if it was not judged."""
+    scores = {}
+    for record in run.records():
+        if "tokens" in record:
+            is_average = record["kind"] == "average"
+            checkpoint = "averaged" if is_average else f"step-{record['step']:08d}"
+            scores[checkpoint] = record  # the last one, if it was judged several times
+
+    best = scores.get(run.best, {})
+    names = [name for name in ("loss", "accuracy", "exact_match", "bleu") if name in best]
+    return ", ".join(f"{name} {best[name]:.4g}" for name in names)

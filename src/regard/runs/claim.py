@@ -19,8 +19,9 @@ class Taken(UserError):
 
 
 class Claim:
-    """The name of a new run, held by one process from before it reads its data until the run is
-    there.
+    """The name of a new run, held by one process.
+
+    It is held from before the process reads its data until the run is there.
 
         with Claim.take(folder) as claim:
             ...  # write into claim.aside, an empty folder beside the run's place
@@ -44,21 +45,13 @@ class Claim:
 
     @classmethod
     def take(cls, folder: Path) -> Self:
-        """Claim exactly this name; Taken if a run stands there, or another process is preparing
-        one.
+        """Claim exactly this name.
+
+        Raises Taken if a run stands there, or another process is preparing one.
         """
         with storage.disk_faults_told(folder):
             new_parent = not folder.parent.exists()
-            while True:
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    lock = storage.lock(cls.file_of(folder))
-                    break
-                except FileNotFoundError:
-                    if folder.parent.exists():
-                        raise
-                    # Else another process gave up and took its empty parent folder away: make it
-                    # again.
+            lock = cls._lock_in_parent(folder)
         if lock is None:
             raise Taken(f"{folder}: another process is preparing this run")
 
@@ -76,6 +69,18 @@ class Claim:
             claim.give_back()
             raise
         return claim
+
+    @classmethod
+    def _lock_in_parent(cls, folder: Path) -> BaseFileLock | None:
+        """Make the parent folder, and lock the name; None if another process has the lock."""
+        while True:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                return storage.lock(cls.file_of(folder))
+            except FileNotFoundError:
+                if folder.parent.exists():
+                    raise
+                # Another process gave up and took its empty parent folder away: make it again.
 
     @classmethod
     def take_next(cls, first: Path) -> Self:

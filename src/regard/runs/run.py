@@ -32,7 +32,7 @@ Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `scor
 
 
 class Run:
-    """Open with `Run.open(path)`; made by training."""
+    """A folder that training wrote. Open it with `Run.open(path)`."""
 
     def __init__(
         self,
@@ -42,13 +42,11 @@ class Run:
         target: Tokenizer,
         manifest: dict[str, Any],
     ) -> None:
-        self.path, self.config, self.source, self.target, self.manifest = (
-            path,
-            config,
-            source,
-            target,
-            manifest,
-        )
+        self.path = path
+        self.config = config
+        self.source = source
+        self.target = target
+        self.manifest = manifest
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -83,22 +81,25 @@ class Run:
         target: Tokenizer,
         facts: dict[str, Any],
     ) -> Self:
-        """Turn the claim's folder aside (which may hold the encoded data) into the run, in one
-        rename.
+        """Turn the claim's folder aside into the run, in one rename.
+
+        That folder may already hold the encoded data. facts: what the manifest tells besides.
         """
-        aside, path = claim.aside, claim.folder
+        aside = claim.aside
         tokenizers.save(aside / "tokenizer.json", source, target)
-        content = settings.to_toml(settings.to_settings(config)).encode()
-        files = {"config.toml": content, "tokenizer.json": (aside / "tokenizer.json").read_bytes()}
-        storage.write_files(
-            aside, files, {"regard": regard.__version__, "torch": str(torch.__version__), **facts}
-        )
+        files = {
+            "config.toml": settings.to_toml(settings.to_settings(config)).encode(),
+            "tokenizer.json": (aside / "tokenizer.json").read_bytes(),
+        }
+        versions = {"regard": regard.__version__, "torch": str(torch.__version__)}
+        storage.write_files(aside, files, {**versions, **facts})
         (aside / "checkpoints").mkdir()
-        for made in [*aside.rglob("*"), aside]:
-            storage.sync(made)
-        os.rename(aside, path)
-        storage.sync(path.parent)
-        return cls.open(path)
+
+        for path in [*aside.rglob("*"), aside]:
+            storage.sync(path)
+        os.rename(aside, claim.folder)
+        storage.sync(claim.folder.parent)
+        return cls.open(claim.folder)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -108,21 +109,23 @@ class Run:
             raise UserError(f"{path}: no such run (a run is the folder that `regard train` writes)")
         if not (path / storage.MANIFEST).exists():
             raise UserError(f"{path}: not a run: it has no {storage.MANIFEST}")
-        if missing := {"config.toml", "tokenizer.json"} - set(storage.read_directory(path)):
+        missing = {"config.toml", "tokenizer.json"} - set(storage.read_directory(path))
+        if missing:
             raise Corrupt(f"{path}: not a run: {', '.join(sorted(missing))} is missing")
+
         source, target = tokenizers.load(path / "tokenizer.json")
-        return cls(
-            path, settings.load(path / "config.toml"), source, target, storage.read_manifest(path)
-        )
+        config = settings.load(path / "config.toml")
+        return cls(path, config, source, target, storage.read_manifest(path))
 
     def change(self, config: Config) -> None:
-        """Give the run another config. The manifest first allows both, so that no crash leaves a
-        file it does not know.
+        """Give the run another config.
+
+        The manifest first allows both, so that no crash leaves a file it does not know.
         """
         content = settings.to_toml(settings.to_settings(config)).encode()
-        for allowed in (True, False):
+        for also_old in (True, False):
             storage.write_manifest(
-                self.path, self.manifest, "config.toml", content, also_old=allowed
+                self.path, self.manifest, "config.toml", content, also_old=also_old
             )
             storage.write_text(self.path / "config.toml", content.decode())
         self.config = config
@@ -131,10 +134,11 @@ class Run:
 
     def checkpoints(self) -> list[str]:
         """Names of the checkpoints, oldest first."""
+        folders = (self.path / "checkpoints").glob("step-*")
         return sorted(
-            p.name
-            for p in (self.path / "checkpoints").glob("step-*")
-            if p.name[5:].isdigit() and p.is_dir()
+            folder.name
+            for folder in folders
+            if folder.name.removeprefix("step-").isdigit() and folder.is_dir()
         )
 
     @property
@@ -202,13 +206,11 @@ class Run:
         storage.write_directory(folder / START, {"model.safetensors": weights})
 
     def start_weights(self) -> dict[str, Tensor]:
-        """The weights that fine-tuning starts from. (Runs of older versions read them from their
-        base.)
-        """
+        """The weights that fine-tuning starts from."""
         start = self.path / START
         if start.exists():
             return tensors_from_bytes(storage.read_directory(start)["model.safetensors"])
-        base = Run.open(self.config.train.start_from)
+        base = Run.open(self.config.train.start_from)  # a run that an older version prepared
         return tensors_from_bytes(base.best_checkpoint()["model.safetensors"])
 
     # log
@@ -220,13 +222,16 @@ class Run:
 
     def records(self) -> list[dict[str, Any]]:
         """Every whole record of the log; what a crash or a full disk cut short is left out."""
-        path, found = self.path / "log.jsonl", []
-        for line in (
-            path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else ()
-        ):
+        path = self.path / "log.jsonl"
+        if not path.exists():
+            return []
+        records = []
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             with suppress(ValueError):
-                found.append(json.loads(line))
-        return [record for record in found if isinstance(record, dict) and "kind" in record]
+                record = json.loads(line)
+                if isinstance(record, dict) and "kind" in record:
+                    records.append(record)
+        return records
 
     def best_look(self) -> dict[str, Any] | None:
         """The record of the best look at dev so far, by train.metric; the first of equals."""
@@ -238,15 +243,19 @@ class Run:
 
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""
-        kept = [r for r in self.records() if r.get("step", 0) <= step and r["kind"] != "average"]
-        storage.write_text(self.path / "log.jsonl", "".join(json.dumps(r) + "\n" for r in kept))
+        kept = [
+            record
+            for record in self.records()
+            if record.get("step", 0) <= step and record["kind"] != "average"
+        ]
+        lines = [json.dumps(record) + "\n" for record in kept]
+        storage.write_text(self.path / "log.jsonl", "".join(lines))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process may train a run; the system frees the lock when that process ends, however it
-        ends.
+        """Let only this process train the run. Readers need no lock.
 
-        Readers need no lock.
+        The system frees the lock when the process ends, however it ends.
         """
         with storage.disk_faults_told(self.path):
             lock = storage.lock(self.path / "lock")
@@ -259,5 +268,8 @@ class Run:
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
-        for left in [*self.path.glob(".*.tmp"), *(self.path / "checkpoints").glob(".*.tmp")]:
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        for path in [*self.path.glob(".*.tmp"), *(self.path / "checkpoints").glob(".*.tmp")]:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()

@@ -1,5 +1,6 @@
-"""Directories that are whole or absent: written aside, every file fsynced, a sha256 manifest last,
-then renamed.
+"""Directories that are whole or absent.
+
+They are written aside, every file fsynced, a manifest of SHA-256 sums last, and then renamed.
 """
 
 import errno
@@ -29,8 +30,9 @@ class Corrupt(Failed):
 def write_directory(
     path: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None
 ) -> None:
-    """Make directory `path` with these files and their manifest; nobody ever sees it half
-    written.
+    """Make directory `path` with these files and their manifest.
+
+    Nobody ever sees it half written.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
@@ -61,7 +63,8 @@ def write_manifest(
     folder: Path, manifest: dict[str, Any], name: str, content: bytes, *, also_old: bool
 ) -> None:
     """Let the file `name` become `content`; also_old: what it was so far is still right."""
-    manifest["files"][name] = [_sum(content), *(manifest["files"][name] if also_old else [])]
+    old_sums = manifest["files"][name] if also_old else []
+    manifest["files"][name] = [_sum(content), *old_sums]
     write_text(folder / MANIFEST, _signed(manifest).decode())
 
 
@@ -72,8 +75,8 @@ def _sum(content: bytes) -> str:
 def _signed(manifest: Mapping[str, Any]) -> bytes:
     """The manifest as JSON, with the sum of its own content."""
     content = {key: value for key, value in manifest.items() if key != "sum"}
-    own = _sum(json.dumps(content, sort_keys=True).encode())
-    return json.dumps({**content, "sum": own}, indent=1, ensure_ascii=False).encode()
+    content_sum = _sum(json.dumps(content, sort_keys=True).encode())
+    return json.dumps({**content, "sum": content_sum}, indent=1, ensure_ascii=False).encode()
 
 
 def read_directory(path: Path) -> dict[str, bytes]:
@@ -100,11 +103,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest itself; its format must be one this version knows."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
-        version, files, whole = (
-            manifest["format"],
-            manifest["files"],
-            json.loads(_signed(manifest)) == manifest,
-        )
+        version = manifest["format"]
+        files = manifest["files"]
+        is_whole = json.loads(_signed(manifest)) == manifest
     except FileNotFoundError:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
     except OSError as error:
@@ -116,7 +117,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path / MANIFEST}: format {version} is not known here (this version reads format "
             f"{FORMAT})"
         )
-    if not whole or any("/" in name or name in ("", ".", "..") for name in files):
+    if not is_whole or any("/" in name or name in ("", ".", "..") for name in files):
         raise Corrupt(f"{path / MANIFEST}: damaged")
     return manifest
 
@@ -134,6 +135,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
+    """Write a file and put it on disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -167,9 +169,8 @@ def lock(path: Path) -> BaseFileLock | None:
     The system frees the lock when the process ends, however it ends. The file itself means nothing.
     Only whoever holds the lock may delete the file.
     """
-    if issubclass(
-        FileLock, SoftFileLock
-    ):  # a system without flock: here the file does mean something
+    has_flock = not issubclass(FileLock, SoftFileLock)
+    if not has_flock:  # here the file does mean something
         return _try_lock(path)
 
     while True:
@@ -181,6 +182,7 @@ def lock(path: Path) -> BaseFileLock | None:
 
 
 def _try_lock(path: Path) -> BaseFileLock | None:
+    """Lock a file at once; None if another holder has it."""
     file_lock = FileLock(path)
     try:
         file_lock.acquire(timeout=0)

@@ -28,7 +28,10 @@ def spread(x: Tensor, like: Tensor) -> Tensor:
 
 def get_weights(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter once, on the CPU; tied ones under their first name."""
-    return {name: whole(p.detach()).cpu().contiguous() for name, p in model.named_parameters()}
+    return {
+        name: whole(parameter.detach()).cpu().contiguous()
+        for name, parameter in model.named_parameters()
+    }
 
 
 class Undrawn(TorchFunctionMode):
@@ -61,19 +64,21 @@ class Undrawn(TorchFunctionMode):
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Copy weights in; names and shapes must be exactly the model's, and every number finite."""
-    own = dict(model.named_parameters())
-    if wrong := sorted(set(own) ^ set(weights)):
+    parameters = dict(model.named_parameters())
+    unmatched = sorted(set(parameters) ^ set(weights))
+    if unmatched:
         raise Corrupt(
-            f"{where}: the weights do not fit the config: {wrong[0]} is on one side only "
-            f"({len(wrong)} such)"
+            f"{where}: the weights do not fit the config: {unmatched[0]} is on one side only "
+            f"({len(unmatched)} such)"
         )
     with torch.no_grad():
-        for name, parameter in own.items():
-            if parameter.shape != weights[name].shape:
+        for name, parameter in parameters.items():
+            values = weights[name]
+            if parameter.shape != values.shape:
                 raise Corrupt(
-                    f"{where}: {name} is {tuple(weights[name].shape)}, the config says "
+                    f"{where}: {name} is {tuple(values.shape)}, the config says "
                     f"{tuple(parameter.shape)}"
                 )
-            if not weights[name].isfinite().all():
+            if not values.isfinite().all():
                 raise Corrupt(f"{where}: {name} holds numbers that are not finite")
-            parameter.copy_(spread(weights[name], parameter))
+            parameter.copy_(spread(values, parameter))

@@ -33,7 +33,11 @@ def doctor(path: str | Path, parts: Parts = None, device: str = "auto") -> list[
 
 def examine(patient: Seq2Seq, batch: Batch) -> list[Row]:
     """The proofs that need no run: of a model at hand, on these pairs."""
-    was, case = patient.training, Case(Path(), model=patient.eval(), batch=batch)
-    rows = prove(case, {key: p for key, p in PROOFS.items() if p[1].__module__ == model.__name__})
-    patient.train(was)
+    proofs_of_models = {
+        name: entry for name, entry in PROOFS.items() if entry.find.__module__ == model.__name__
+    }
+    was_training = patient.training
+    case = Case(Path(), model=patient.eval(), batch=batch)
+    rows = prove(case, proofs_of_models)
+    patient.train(was_training)
     return rows

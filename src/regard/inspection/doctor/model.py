@@ -425,12 +425,11 @@ def modes(case: Case) -> str:
 @contextmanager
 def _training_without_dropout(model: Seq2Seq) -> Iterator[None]:
     """The model in training mode with all dropout rates at zero; afterwards in eval mode again."""
-    rates = [
-        (module, name, value)
-        for module in model.modules()
-        for name, value in vars(module).items()
-        if isinstance(value, float) and ("drop" in name or name == "p")
-    ]
+    rates = []
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, float) and ("drop" in name or name == "p"):
+                rates.append((module, name, value))
     for module, name, _ in rates:
         setattr(module, name, 0.0)
     try:

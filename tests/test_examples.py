@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 TABLES = {
     "how_deep": ["blocks", "     1", "     2", "     3"],
     "additive_vs_scaled_dot": ["score ", "additive ", "scaled_dot "],

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language):
@@ -45,6 +45,6 @@ def test_the_python(tmp_path, monkeypatch, capsys):
 
 
 def test_the_table_names_what_exists():
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[1]
     for name in re.findall(r"^\| `([^`]+)`", README.split("## Names")[0], flags=re.MULTILINE):
         assert (root / name).exists(), name

@@ -346,6 +346,15 @@ def test_mistakes_are_told_in_one_line(run, words, said):
     assert "\n" not in str(error)
 
 
+def test_a_wrong_token_is_told_before_anything_is_computed(run, monkeypatch):
+    def computed(*_):
+        raise AssertionError("computed")
+
+    monkeypatch.setattr("regard.inspection.evidence.occlusion", computed)
+    with pytest.raises(UserError, match="--token: no 'nowhere'"):
+        raise call("show", "evidence", run.path, TEXT, "--token", "nowhere").exception
+
+
 def test_prune_prints_the_scores(run, tmp_path):
     done = call("prune", run.path, "--out", tmp_path / "new", "--tolerance", "0.02")
     assert done.exit_code == 0, done.exception
