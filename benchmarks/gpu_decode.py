@@ -23,7 +23,7 @@ from regard.data.batches import collate
 from regard.models import Seq2Seq, build_model
 from regard.models.fast.fixed import reserve
 from regard.search import Beam, Job, Rules, decode
-from regard.search.fast.captured import Captured
+from regard.search.fast.captured import CapturedSearch
 
 CUDA, SIZE, STEPS = torch.device("cuda"), 32000, 32
 WORKLOADS = {  # width, sentences, tokens/s wanted or times Hugging Face
@@ -47,8 +47,8 @@ def sources(
     return sorted(rows, key=len, reverse=True)
 
 
-def search_for(model: Seq2Seq, width: int, size: int, minimum: int) -> Captured:
-    return Captured(
+def search_for(model: Seq2Seq, width: int, size: int, minimum: int) -> CapturedSearch:
+    return CapturedSearch(
         partial(reserve, model),
         model.step,
         Beam(width),
@@ -170,7 +170,7 @@ def main() -> None:
         width, count, wanted = WORKLOADS[name]
         rows, search = sources(count), search_for(model, width, SIZE, STEPS)
 
-        def ours(rows: list[list[int]] = rows, search: Captured = search) -> None:
+        def ours(rows: list[list[int]] = rows, search: CapturedSearch = search) -> None:
             jobs = [Job(row, limit=STEPS) for row in rows]
             assert all(len(job.found[0].tokens) == STEPS for job in search.decode(jobs))
 

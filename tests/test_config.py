@@ -14,7 +14,7 @@ from regard.config import (
     TransformerConfig,
     all_settings,
     build,
-    load,
+    load_config,
     merge,
     parse_overrides,
     read_toml,
@@ -271,7 +271,7 @@ def test_options_of_one_config_are_not_those_of_another():
 def test_a_preset_reads_back_as_it_was_written(name, tmp_path):
     config = build(preset(name))
     (tmp_path / "config.toml").write_text(to_toml(to_settings(config)), encoding="utf-8")
-    assert load(tmp_path / "config.toml") == config
+    assert load_config(tmp_path / "config.toml") == config
 
 
 # ---- merging ----

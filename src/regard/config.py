@@ -731,6 +731,6 @@ def _escaped_control(character: str) -> str:
     return character
 
 
-def load(path: Path) -> Config:
+def load_config(path: Path) -> Config:
     """The Config of a run's config.toml."""
     return build(read_toml(path))

@@ -13,7 +13,7 @@ import pytest
 import regard.data.tasks.phrases as module
 from regard.data.splits import open_data
 from regard.data.tasks import TASKS
-from regard.data.tasks.phrases import Phrase, phrases, split_of
+from regard.data.tasks.phrases import PhrasePair, phrases, split_of
 from regard.errors import UserError
 
 WORDS = tomllib.loads(Path(module.__file__).with_name("phrases.toml").read_text(encoding="utf-8"))
@@ -21,7 +21,7 @@ Features = set[tuple[str, str]]  # (gender, number) a word may have
 BOTH = {(g, n) for g in "mf" for n in "sp"}
 
 
-def first(count: int, seed: int, split: str = "train") -> list[Phrase]:
+def first(count: int, seed: int, split: str = "train") -> list[PhrasePair]:
     return list(islice(phrases(random.Random(seed), split), count))
 
 
@@ -220,12 +220,12 @@ class Checker:
 
 
 @pytest.fixture(scope="module")
-def train() -> list[Phrase]:
+def train() -> list[PhrasePair]:
     return first(30_000, 1)
 
 
 @pytest.fixture(scope="module")
-def held_out() -> dict[str, list[Phrase]]:
+def held_out() -> dict[str, list[PhrasePair]]:
     return {split: first(1_000, 2, split) for split in ("dev", "test")}
 
 
@@ -234,14 +234,14 @@ def checker() -> Checker:
     return Checker()
 
 
-def test_there_are_many_pairs_of_many_words(train: list[Phrase]) -> None:
+def test_there_are_many_pairs_of_many_words(train: list[PhrasePair]) -> None:
     assert len({(p.english, p.french) for p in train}) == 30_000
     assert 650 <= len({word for p in train for word in p.english.split()}) <= 1_000
     assert 1_000 <= len({word for p in train for word in p.french.split()}) <= 1_400
     assert 12 <= len({p.key[0] for p in train}) <= 16
 
 
-def test_every_feature_of_the_grammar_is_met(train: list[Phrase]) -> None:
+def test_every_feature_of_the_grammar_is_met(train: list[PhrasePair]) -> None:
     french = " ".join(p.french for p in train)
     for feature in [
         "n'a pas",
@@ -266,7 +266,7 @@ def test_every_feature_of_the_grammar_is_met(train: list[Phrase]) -> None:
 
 @pytest.mark.parametrize(("them", "ending"), [("him", "é"), ("her", "ée"), ("them", "és")])
 def test_a_participle_agrees_with_the_pronoun_before_it(
-    train: list[Phrase], them: str, ending: str
+    train: list[PhrasePair], them: str, ending: str
 ) -> None:
     found = [
         p.french for p in train if p.english.endswith((f" helped {them} .", f" watched {them} ."))
@@ -275,8 +275,10 @@ def test_a_participle_agrees_with_the_pronoun_before_it(
     assert all(re.search(rf"(aid|regard){ending} \.$", french) for french in found)
 
 
-def test_an_english_sentence_has_one_translation_and_one_combination(train: list[Phrase]) -> None:
-    seen: dict[str, Phrase] = {}
+def test_an_english_sentence_has_one_translation_and_one_combination(
+    train: list[PhrasePair],
+) -> None:
+    seen: dict[str, PhrasePair] = {}
     for found in [*train, *first(10_000, 3)]:
         assert seen.setdefault(found.english, found) == found
 
@@ -293,7 +295,7 @@ def test_the_same_seed_gives_the_same_pairs_and_more_continue_fewer() -> None:
 
 
 def test_the_four_sentences_come_first_in_train_and_nowhere_else(
-    held_out: dict[str, list[Phrase]],
+    held_out: dict[str, list[PhrasePair]],
 ) -> None:
     four = [
         ("go .", "va !"),
@@ -307,7 +309,7 @@ def test_the_four_sentences_come_first_in_train_and_nowhere_else(
 
 
 def test_splits_share_no_combination(
-    train: list[Phrase], held_out: dict[str, list[Phrase]]
+    train: list[PhrasePair], held_out: dict[str, list[PhrasePair]]
 ) -> None:
     keys = [{p.key for p in part} for part in (train, held_out["dev"], held_out["test"])]
     assert not (keys[0] & keys[1])
@@ -320,7 +322,7 @@ def test_splits_share_no_combination(
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_words_and_constructions_of_held_out_sentences_are_in_train(
-    train: list[Phrase], held_out: dict[str, list[Phrase]], split: str
+    train: list[PhrasePair], held_out: dict[str, list[PhrasePair]], split: str
 ) -> None:
     for side in (0, 1):
         known = {word for p in train[:20_000] for word in str(p[side]).split()}
@@ -338,7 +340,7 @@ def test_a_wrong_split_or_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_french_agrees(
-    train: list[Phrase], held_out: dict[str, list[Phrase]], checker: Checker
+    train: list[PhrasePair], held_out: dict[str, list[PhrasePair]], checker: Checker
 ) -> None:
     wrong = [
         (p.french, e) for p in [*train[:6_000], *held_out["dev"]] if (e := checker.errors(p.french))
@@ -346,7 +348,7 @@ def test_the_french_agrees(
     assert not wrong, f"{len(wrong)}: {wrong[:5]}"
 
 
-def test_the_english_is_spelt(train: list[Phrase]) -> None:
+def test_the_english_is_spelt(train: list[PhrasePair]) -> None:
     for english in (p.english for p in train):
         assert not re.search(r"\ba [aeio]|\ban [^aeiouh]|  ", english)
         assert not re.search(r"^(he|she) (don't|have)\b|^(i|you|we|they) (does|has)", english)

@@ -21,7 +21,7 @@ from regard.data.splits import (
     Splits,
     Stream,
     from_iterable,
-    grouped,
+    group_references,
     leaks,
     open_data,
     open_split,
@@ -200,7 +200,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @given(data=items)
 def test_grouped_has_each_source_once_with_all_its_answers(data) -> None:
     pairs = [Pair(source, tuple(target), line) for line, (source, target) in enumerate(data)]
-    judged = grouped(pairs)
+    judged = group_references(pairs)
     assert len({pair.source for pair in judged}) == len(judged)
     assert {(p.source, t) for p in judged for t in p.targets} == {
         (p.source, t) for p in pairs for t in p.targets
@@ -293,7 +293,7 @@ def test_real_corpora(
     assert sizes(splits) == expected
     assert not splits.skipped
     if name == "cmudict-g2p":
-        assert len(grouped(splits.test)) == 11_994
+        assert len(group_references(splits.test)) == 11_994
 
 
 def test_a_tasks_name_means_the_task_for_every_command(

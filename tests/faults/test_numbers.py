@@ -20,7 +20,7 @@ from regard.models import Seq2Seq, Sums, build_model
 from regard.recipes.reporter import Reporter
 from regard.runs import storage
 from regard.training.optimizer import optimizer_tensors
-from regard.training.trainer import Trainer, places
+from regard.training.trainer import Trainer
 
 BATCH = collate([([5, 6, 2], [1, 7, 2]), ([5, 2], [1, 8, 9, 2])])
 OPTIMIZERS = ["adam", "adamw", "sgd", "muon"]
@@ -341,11 +341,11 @@ def test_a_hundred_random_batches_that_do_not_fit(memory):
         trainer(tiny().double(), clip=0.0, optimizer="sgd", rate=1e-30),
         [math.inf],
     )
-    memory(lambda part: places(part) <= room[0])
+    memory(lambda part: part.padded_tokens <= room[0])
     made.model.train()
     for number in range(100):
         given, gradients = batch(number, chance.randrange(4, 12)), []
-        for room[0] in (math.inf, chance.uniform(24, places(given))):
+        for room[0] in (math.inf, chance.uniform(24, given.padded_tokens)):
             made.most, made.short = 0, []
             made.update([given])
             gradients.append(

@@ -217,7 +217,7 @@ def test_reserved_memory_gives_what_growing_memory_gives(
         largest = max(largest, float(logits.abs().max()))
         return logits, state
 
-    graphs = captured.Captured(
+    graphs = captured.CapturedSearch(
         lambda *words: fixed.reserve(model, *words), step, search, suppress, minimum
     )
     theirs = {

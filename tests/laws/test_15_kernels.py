@@ -29,7 +29,7 @@ KINDS = [torch.float64, torch.float32, torch.bfloat16]
 
 
 def common(mask, queries, keys, *, gradients):
-    """The fields of `choose.Case`."""
+    """The fields of `choose.KernelCase`."""
     return {
         "mask": mask,
         "queries": queries,

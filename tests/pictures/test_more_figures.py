@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from regard.errors import UserError
-from regard.pictures import any_glyph, save
+from regard.pictures import any_glyph, save_figure
 from regard.pictures.curves import gradients
 from regard.pictures.embeddings import embedding_map
 from regard.pictures.heatmaps import growth, head_grid, heatmap
@@ -305,7 +305,7 @@ def test_every_picture_in_every_format_and_nothing_left_in_pyplot(
         heatmap(matrix(3, 3), words(3), words(3), signed=True),
     ]
     for i, figure in enumerate(made):
-        save(figure, tmp_path / f"{i}{suffix}")
+        save_figure(figure, tmp_path / f"{i}{suffix}")
         assert (tmp_path / f"{i}{suffix}").stat().st_size > 1000
     assert (
         "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()

@@ -137,7 +137,7 @@ def test_mistakes_are_told_in_words() -> None:
 
 @pytest.mark.parametrize("rate", [0.105, 0.12, 0.3])
 def test_p_is_about_that_of_sacrebleus_paired_test(rate: float) -> None:
-    """Half of ours: it counts differences in both directions, sacreBLEU in one. The draws differ."""
+    """Half of ours, which counts differences in both directions, give or take the draws."""
     from sacrebleu.significance import PairedTest
 
     good = spoil(TEXTS, 0.1, seed=1)

@@ -11,7 +11,7 @@ from regard.data.batches import collate
 from regard.models import build_model
 from regard.models.fast.fixed import reserve
 from regard.search import Beam, Job, Rules, decode
-from regard.search.fast.captured import Captured
+from regard.search.fast.captured import CapturedSearch
 
 pytestmark = pytest.mark.gpu
 
@@ -48,7 +48,7 @@ def test_graphs_write_what_the_engine_writes(kind, width):
         return model.decoder.start(model.encoder(batch.source, batch.source_lengths))
 
     suppressed = torch.arange(SIZE, device=cuda) < 2
-    graphs = Captured(partial(reserve, model), model.step, Beam(width), suppressed, 0)
+    graphs = CapturedSearch(partial(reserve, model), model.step, Beam(width), suppressed, 0)
     ways = (
         lambda jobs: list(graphs.decode(jobs, 2048)),
         lambda jobs: list(

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.text import tokenizer as tokenizer_module
-from regard.text.tokenizer import Tokenizer, from_json, load, save, train_tokenizer
+from regard.text.tokenizer import (
+    Tokenizer,
+    from_json,
+    load_tokenizers,
+    save_tokenizers,
+    train_tokenizer,
+)
 from regard.text.vocabulary import BOS, EOS, FIRST, PAD, SPECIALS, UNK
 
 TEXTS = ["he's calm . 😀", "il est calme !", "العربية hello hello <eos>", "déjà vu, 1 + 1 = 2"] * 20
@@ -236,11 +242,11 @@ def test_impossible_wishes(kind: str, size: int) -> None:
 
 def test_save_and_load(tmp_path) -> None:
     path = tmp_path / "tokenizer.json"
-    save(path, TOKENIZERS["bpe"], TOKENIZERS["bpe"])
-    source, target = load(path)
+    save_tokenizers(path, TOKENIZERS["bpe"], TOKENIZERS["bpe"])
+    source, target = load_tokenizers(path)
     assert source is target
-    save(path, TOKENIZERS["bpe"], TOKENIZERS["characters"])
-    source, target = load(path)
+    save_tokenizers(path, TOKENIZERS["bpe"], TOKENIZERS["characters"])
+    source, target = load_tokenizers(path)
     assert (source.kind, target.kind) == ("bpe", "characters")
     assert [entry.name for entry in tmp_path.iterdir()] == ["tokenizer.json"]
 
@@ -259,10 +265,10 @@ def test_save_and_load(tmp_path) -> None:
 def test_a_damaged_file_says_so(tmp_path, content: str) -> None:
     path = tmp_path / "tokenizer.json"
     with pytest.raises(UserError, match=r"tokenizer\.json"):
-        load(path)
+        load_tokenizers(path)
     path.write_text(content)
     with pytest.raises(UserError, match=r"tokenizer\.json"):
-        load(path)
+        load_tokenizers(path)
 
 
 def test_training_is_the_same_in_every_process() -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from regard.data.pairs import Pair, Skipped
 from regard.errors import UserError
-from regard.text.encoder import Encoder, consecutive, encoder_for
+from regard.text.encoder import TextEncoder, consecutive, encoder_for
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
@@ -26,7 +26,7 @@ FORMAT = 1
 _CHUNK = 10_000  # pairs encoded at a time: the more, the fewer different words in them
 _BLOCK = 64  # rows from one start that is kept in memory to the next
 
-Ids = npt.NDArray[Any]
+IdArray = npt.NDArray[Any]
 
 
 class Corpus:
@@ -72,7 +72,7 @@ class Corpus:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def __getitem__(self, i: int) -> tuple[Ids, Ids]:
+    def __getitem__(self, i: int) -> tuple[IdArray, IdArray]:
         if not 0 <= i < len(self):
             raise IndexError(i)
         block, place = divmod(i, _BLOCK)
@@ -86,7 +86,7 @@ class Corpus:
         return type(self).open, (self.path,)
 
 
-def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> Ids:
+def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> IdArray:
     """Map a file into memory as a plain array, which is ten times as fast to index as a memmap."""
     return np.asarray(np.memmap(path, dtype, "r", shape=shape))
 
@@ -148,7 +148,7 @@ def encode(
 
 def _write(
     pairs: Iterable[Pair],
-    encode_chunk: Callable[[list[Pair]], tuple[Ids, Ids]],
+    encode_chunk: Callable[[list[Pair]], tuple[IdArray, IdArray]],
     folder: Path,
     dtype: str,
     watch: Callable[[list[Pair]], None] | None,
@@ -170,11 +170,11 @@ def _write(
 def _encode_chunk(
     chunk: list[Pair],
     *,
-    encode_source: Encoder,
-    encode_target: Encoder,
+    encode_source: TextEncoder,
+    encode_target: TextEncoder,
     max_length: int,
     too_long: Callable[[int], None],
-) -> tuple[Ids, Ids]:
+) -> tuple[IdArray, IdArray]:
     """Encode some pairs and arrange them as `_rows` does.
 
     Pairs that are too long are left out; `too_long` is told the line of each.
@@ -192,12 +192,14 @@ def _encode_chunk(
     return _rows(sources, source_lengths, targets, target_lengths)
 
 
-def _only(wanted: Ids, ids: Ids, lengths: Ids) -> tuple[Ids, Ids]:
+def _only(wanted: IdArray, ids: IdArray, lengths: IdArray) -> tuple[IdArray, IdArray]:
     """The ids and lengths of the wanted texts."""
     return ids[np.repeat(wanted, lengths)], lengths[wanted]
 
 
-def _rows(sources: Ids, source_lengths: Ids, targets: Ids, target_lengths: Ids) -> tuple[Ids, Ids]:
+def _rows(
+    sources: IdArray, source_lengths: IdArray, targets: IdArray, target_lengths: IdArray
+) -> tuple[IdArray, IdArray]:
     """Arrange source <eos> <bos> target <eos> for each pair, in one array.
 
     Also returns the two lengths that a corpus keeps of each pair: with <eos>, without <bos>.

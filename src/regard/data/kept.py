@@ -13,7 +13,7 @@ import numpy.typing as npt
 from regard.data.pairs import Pair
 from regard.errors import UserError
 
-Mask = npt.NDArray[np.bool_]
+Flags = npt.NDArray[np.bool_]
 _CHUNK = 1_000  # pairs
 
 
@@ -74,7 +74,7 @@ class Kept:
             for _ in self():
                 pass
 
-    def select(self, wanted: Mask | None) -> Iterator[Pair]:
+    def select(self, wanted: Flags | None) -> Iterator[Pair]:
         """The pairs at the places where `wanted` is True; None: all."""
         first = 0
         for chunk in self._chunks:

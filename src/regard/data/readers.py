@@ -32,7 +32,7 @@ _PARQUET = (".parquet", ".pq")
 SUFFIXES = (".tsv", ".txt", *_JSON, *_PARQUET)
 
 
-class Position:
+class ReadSoFar:
     """How far a file has been read, for a progress bar; not known for Parquet."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def read(
     source: str | None = None,
     target: str | None = None,
     skipped: Skipped,
-    position: Position | None = None,
+    position: ReadSoFar | None = None,
 ) -> Iterator[Pair]:
     """The pairs of a file, in order and in constant memory.
 
@@ -89,7 +89,7 @@ def read(
 
 
 def _read_aligned(
-    source: Path, target: Path, skipped: Skipped, position: Position | None
+    source: Path, target: Path, skipped: Skipped, position: ReadSoFar | None
 ) -> Iterator[Pair]:
     """The pairs of two files whose lines belong together.
 
@@ -247,7 +247,7 @@ def _need(where: str, names: Iterable[str], source: str, target: str) -> None:
         )
 
 
-def _lines(path: Path, position: Position | None = None) -> Iterator[bytes]:
+def _lines(path: Path, position: ReadSoFar | None = None) -> Iterator[bytes]:
     """Lines without their end; only "\\n" ends one.
 
     Of a line longer than any should be, only the beginning comes.
@@ -280,7 +280,7 @@ def _count_lines(path: Path, size: int, changed: int) -> int:
 
 
 @contextmanager
-def _opened(path: Path, position: Position | None = None) -> Iterator[BinaryIO]:
+def _opened(path: Path, position: ReadSoFar | None = None) -> Iterator[BinaryIO]:
     """The file's bytes, unpacked if it is gzip, whatever its name."""
     try:
         with path.open("rb") as raw:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from regard.data.drawn import Drawn
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
-from regard.data.readers import SUFFIXES, Position, aligned, plain_name, read
+from regard.data.readers import SUFFIXES, ReadSoFar, aligned, plain_name, read
 from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
@@ -219,7 +219,7 @@ def _open_files(spec: str, source: str | None, target: str | None, keep: Keep | 
     notes: list[str] = []
     streams: dict[str, Stream] = {}
     for part, file in _files(spec, source, target, notes).items():
-        position = Position()
+        position = ReadSoFar()
         read_file = partial(
             read, file, source=source, target=target, skipped=skipped, position=position
         )
@@ -249,7 +249,7 @@ def _stream(
     return Stream(keep(read, share=share))
 
 
-def _share_of_file(position: Position, pairs: int) -> float | None:
+def _share_of_file(position: ReadSoFar, pairs: int) -> float | None:
     return position.share()
 
 
@@ -573,7 +573,7 @@ def _thin(codes: Codes, limit: int, seed: int) -> None:
         codes[places[_evenly(len(places), limit, seed)]] = _TRAIN
 
 
-def grouped(pairs: Iterable[Pair]) -> list[Pair]:
+def group_references(pairs: Iterable[Pair]) -> list[Pair]:
     """Each distinct source once, with all its different targets: what a model is judged by."""
     lines: dict[str, int] = {}
     targets: dict[str, dict[str, None]] = {}

@@ -22,10 +22,10 @@ from regard.text.vocabulary import BOS, EOS, PAD
 
 try:
     from regard.models.fast.fixed import fits, reserve
-    from regard.search.fast.captured import Captured
+    from regard.search.fast.captured import CapturedSearch
 except ModuleNotFoundError as error:
     only_fast_is_missing(error)
-    Captured = None  # type: ignore[assignment,misc]
+    CapturedSearch = None  # type: ignore[assignment,misc]
 
 WORTH = 1e11
 """Source tokens × parameters from which moving to a GPU pays for itself.
@@ -70,7 +70,7 @@ class Placed:
         self.model = model.eval()
         self.suppress = suppress
         self.device = next(model.parameters()).device
-        self._graphs: dict[tuple[str, int], Captured] = {}
+        self._graphs: dict[tuple[str, int], CapturedSearch] = {}
         self._turn = threading.RLock()
         self._room = sys.maxsize  # source tokens that have fitted, once more of them have not
 
@@ -156,9 +156,9 @@ class Placed:
 
         self._by_engine(jobs, search, rules, room)
 
-    def _captured(self, jobs: Sequence[Job], search: Search, rules: Rules) -> Captured | None:
+    def _captured(self, jobs: Sequence[Job], search: Search, rules: Rules) -> CapturedSearch | None:
         """The graphs of this search, if they know all that it asks for."""
-        if Captured is None or self.device.type != "cuda":
+        if CapturedSearch is None or self.device.type != "cuda":
             return None
         beam = search.as_beam()
         if beam is None or not fits(self.model):
@@ -174,6 +174,6 @@ class Placed:
             banned[[PAD, BOS]] = True
             banned = banned.to(self.device)
             begin = partial(reserve, self.model)
-            self._graphs[key] = Captured(begin, self.model.step, beam, banned, rules.minimum)
+            self._graphs[key] = CapturedSearch(begin, self.model.step, beam, banned, rules.minimum)
 
         return self._graphs[key]

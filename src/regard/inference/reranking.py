@@ -12,8 +12,6 @@ import numpy.typing as npt
 from regard.scoring.metrics import sacre
 from regard.search import Hypothesis
 
-Weights = npt.NDArray[np.float32]
-
 
 def least_risk(samples: Sequence[Hypothesis], texts: Sequence[str]) -> list[Hypothesis]:
     """Samples by how well they agree with all samples (Freitag et al. 2022).
@@ -41,7 +39,9 @@ def least_risk(samples: Sequence[Hypothesis], texts: Sequence[str]) -> list[Hypo
 
 
 def covered(
-    hypotheses: Sequence[Hypothesis], weights: Callable[[Hypothesis], Weights], beta: float
+    hypotheses: Sequence[Hypothesis],
+    weights: Callable[[Hypothesis], npt.NDArray[np.float32]],
+    beta: float,
 ) -> list[Hypothesis]:
     """Hypotheses with their coverage penalty, best sum of score and penalty first.
 

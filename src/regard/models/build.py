@@ -9,7 +9,7 @@ from regard.config import ModelConfig, RNNConfig, TransformerConfig
 from regard.errors import UserError
 from regard.models.rnn import RNNDecoder, RNNEncoder
 from regard.models.seq2seq import Seq2Seq
-from regard.models.transformer import Parts, TransformerDecoder, TransformerEncoder
+from regard.models.transformer import BlockParts, TransformerDecoder, TransformerEncoder
 from regard.nn import POSITIONS, SCORES, Embedding
 from regard.nn.names import look_up
 
@@ -47,7 +47,7 @@ def _part(kind: str, name: str, known: Mapping[str, Any], given: Mapping[str, An
 def _transformer(
     config: TransformerConfig, source_size: int, target_size: int, given: Mapping[str, Any]
 ) -> Seq2Seq:
-    parts = Parts(
+    parts = BlockParts(
         score=_part("score", config.score, SCORES, given),
         position=_part("position", config.position, POSITIONS, given),
     )

@@ -31,7 +31,7 @@ from regard.nn.precision import lowered
 
 
 @dataclass(frozen=True)
-class Parts:
+class BlockParts:
     """The classes of the exchangeable parts: those a config names, or the user's own."""
 
     score: type[Score]
@@ -61,7 +61,7 @@ In training the source is not projected yet: it is a Memory.
 class Block(nn.Module):
     """Self-attention, attention to the source if this is a decoder's block, then feed-forward."""
 
-    def __init__(self, config: TransformerConfig, parts: Parts, *, crossing: bool) -> None:
+    def __init__(self, config: TransformerConfig, parts: BlockParts, *, crossing: bool) -> None:
         super().__init__()
 
         def attention(kind: type[Attention], position: Position | None) -> Attention:
@@ -159,7 +159,7 @@ def enter(
 class TransformerEncoder(Encoder):
     """Embedding and position, then blocks."""
 
-    def __init__(self, config: TransformerConfig, parts: Parts, embedding: Embedding) -> None:
+    def __init__(self, config: TransformerConfig, parts: BlockParts, embedding: Embedding) -> None:
         super().__init__()
         self.embedding = embedding
         self.position = parts.make_position(config, in_attention=False)
@@ -233,7 +233,7 @@ class TransformerDecoder(Decoder):
     """Embedding and position, blocks, output."""
 
     def __init__(
-        self, config: TransformerConfig, parts: Parts, embedding: Embedding, size: int
+        self, config: TransformerConfig, parts: BlockParts, embedding: Embedding, size: int
     ) -> None:
         super().__init__()
         self.embedding = embedding

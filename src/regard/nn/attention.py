@@ -367,7 +367,7 @@ class Attention(nn.Module):
         return choose.HeadsCase(**common, query=q, key=memory.key, value=memory.value, term=term)
 
     def _common(self, mask: Mask, queries: int, keys: int, device: str) -> dict[str, Any]:
-        """The fields of `choose.Case`."""
+        """The fields of `choose.KernelCase`."""
         return {
             "mask": mask,
             "queries": queries,

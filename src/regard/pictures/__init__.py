@@ -103,7 +103,7 @@ def sizes(labels: Sequence[str], points: float) -> list[tuple[float, float]]:
     return [(box.width / figure.dpi, box.height / figure.dpi) for box in boxes]
 
 
-def save(figure: Figure, out: Place) -> Figure:
+def save_figure(figure: Figure, out: Place) -> Figure:
     """Write the figure where `out` says, in the format of its suffix; None writes nothing."""
     if out is None:
         return figure

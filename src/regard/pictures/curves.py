@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, MARKERS, Axes, Figure, Place, blank, save, text_style
+from regard.pictures import COLOURS, MARKERS, Axes, Figure, Place, blank, save_figure, text_style
 
 Records = Sequence[Mapping[str, Any]]
 Points = list[tuple[float, float]]
@@ -176,4 +176,4 @@ def _finished(figure: Figure, out: Place) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     for text in figure.legends[0].get_texts():
         text.set(**text_style())
-    return save(figure, out)
+    return save_figure(figure, out)

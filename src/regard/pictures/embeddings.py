@@ -14,7 +14,7 @@ from regard.pictures import (
     Place,
     any_glyph,
     blank,
-    save,
+    save_figure,
     shown,
     sizes,
     text_style,
@@ -70,7 +70,7 @@ def embedding_map(
         figure.draw_without_rendering()  # from here on nothing moves
     figure.set_layout_engine("none")
     _draw_labels(axes, points[:labels], [shown(token, 16) for token in tokens[:labels]])
-    return save(figure, out)
+    return save_figure(figure, out)
 
 
 def _principal_components(matrix: np.ndarray) -> tuple[np.ndarray, list[str]]:

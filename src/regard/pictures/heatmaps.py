@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import UserError
-from regard.pictures import Axes, Axis, Figure, Place, blank, save, shown, text_style
+from regard.pictures import Axes, Axis, Figure, Place, blank, save_figure, shown, text_style
 
 if TYPE_CHECKING:
     from matplotlib.image import AxesImage
@@ -44,7 +44,7 @@ def heatmap(
     grid = np.asarray(weights)[None, None]  # (1, 1, T, S)
     figure = _panels(grid, rows, columns, title, signed=signed, label=label)
     figure.axes[0].xaxis.tick_top()
-    return save(figure, out)
+    return save_figure(figure, out)
 
 
 def head_grid(
@@ -60,7 +60,7 @@ def head_grid(
         f"layer {layer + 1} · head {head + 1}" for layer, head in np.ndindex(grid.shape[:2])
     ]
     figure = _panels(grid, rows, columns, title, captions)
-    return save(figure, out)
+    return save_figure(figure, out)
 
 
 def growth(
@@ -89,7 +89,7 @@ def growth(
 
     captions = [f"step {step:,}" for step, _ in matrices]
     figure = _panels(grid, rows, columns, title, captions)
-    return save(figure, out)
+    return save_figure(figure, out)
 
 
 class ColourScale(NamedTuple):
@@ -100,7 +100,7 @@ class ColourScale(NamedTuple):
     colours: str
 
 
-class Layout(NamedTuple):
+class FigureSize(NamedTuple):
     """Sizes in inches: one cell, the whole figure, and all panels together."""
 
     cell: float
@@ -176,7 +176,7 @@ def _draw_matrix(axes: Axes, matrix: np.ndarray, scale: ColourScale) -> AxesImag
 
 def _layout(
     down: int, across: int, rows: Tokens, columns: Tokens, *, titled: bool, small: bool
-) -> Layout:
+) -> FigureSize:
     """Sizes for `down` × `across` panels with room for tokens, title and colour bar."""
     count = max(len(rows), len(columns))
     if small:
@@ -195,7 +195,7 @@ def _layout(
 
     width = across * (max(len(columns) * cell, 0.9) + 0.12) + room_left + 1.0
     height = panels_height + room_below + room_for_title + room_for_bar
-    return Layout(
+    return FigureSize(
         cell=cell,
         width=max(width, 2.6),
         height=max(height, 1.8),
@@ -228,7 +228,7 @@ def _mark_negatives(axes: Axes, matrix: np.ndarray, scale: ColourScale, cell: fl
 
 
 def _colour_bar(
-    figure: Figure, image: AxesImage, scale: ColourScale, layout: Layout, label: str
+    figure: Figure, image: AxesImage, scale: ColourScale, layout: FigureSize, label: str
 ) -> None:
     """Draw the colour bar at the right of the panels, or below flat ones.
 

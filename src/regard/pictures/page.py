@@ -22,7 +22,7 @@ import numpy as np
 
 from regard.errors import UserError
 from regard.pictures import shown
-from regard.records.attention import AttentionRecord, grouped
+from regard.records.attention import AttentionRecord, words_of_tokens
 from regard.records.tree import Node
 
 # What each block is called, and its rows and columns.
@@ -201,7 +201,7 @@ def _words(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[str], list
     """The words of a text and, of each token, the number of its word."""
     if not spans:
         return None
-    words, numbers, _ = grouped(text, spans)
+    words, numbers, _ = words_of_tokens(text, spans)
     return [shown(word) for word in words], numbers
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, Axes, Figure, Place, blank, save
+from regard.pictures import COLOURS, Axes, Figure, Place, blank, save_figure
 
 
 def positions_figure(table: ArrayLike, name: str, out: Place = None) -> Figure:
@@ -31,7 +31,7 @@ def positions_figure(table: ArrayLike, name: str, out: Place = None) -> Figure:
     figure.colorbar(image, ax=left, label="value", pad=0.02)
 
     _draw_columns(right, matrix)
-    return save(figure, out)
+    return save_figure(figure, out)
 
 
 def _draw_columns(axes: Axes, matrix: np.ndarray) -> None:

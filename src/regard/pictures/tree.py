@@ -5,7 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regard.errors import UserError
-from regard.pictures import COLOURS, Axes, Figure, Place, blank, save, shown, sizes, text_style
+from regard.pictures import (
+    COLOURS,
+    Axes,
+    Figure,
+    Place,
+    blank,
+    save_figure,
+    shown,
+    sizes,
+    text_style,
+)
 from regard.records.tree import Node
 
 MAX_ROWS = 60  # with more of them, what was dropped at once is left out
@@ -82,7 +92,7 @@ def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> F
         hidden=len(nodes) - len(rows),
         columns=min(4, int(right / 1.7)),
     )
-    return save(figure, out)
+    return save_figure(figure, out)
 
 
 def _rows(nodes: Sequence[Node], fates: Sequence[str]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from regard.data.corpus import encode
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers import plain_name
-from regard.data.splits import grouped, named_data, open_data
+from regard.data.splits import group_references, named_data, open_data
 from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.inference.online import check_online
@@ -124,7 +124,7 @@ def evaluate_waiting(
     A wait of inf reads the whole source first. Lagging is counted against the first reference.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    pairs = [pair for pair in grouped(_judged(run, data, split)) if pair.source.strip()]
+    pairs = [pair for pair in group_references(_judged(run, data, split)) if pair.source.strip()]
     return [_evaluate_wait(run, pairs, wait, device) for wait in waits]
 
 
@@ -177,10 +177,10 @@ def _judged_and_seen(
     trained_on = run.config.data
     if data is None and trained_on.path:
         splits = open_splits(trained_on)
-        pairs = grouped(splits.split(split))
+        pairs = group_references(splits.split(split))
         return pairs, seen_in_training(trained_on, pairs, splits)
 
-    pairs = grouped(_judged(run, data, split))
+    pairs = group_references(_judged(run, data, split))
     return pairs, seen_in_training(trained_on, pairs)
 
 

@@ -14,7 +14,7 @@ import torch
 
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
-from regard.data.splits import grouped
+from regard.data.splits import group_references
 from regard.errors import Failed, Interrupted, UserError
 from regard.inference.translator import Translator, load
 from regard.models import Seq2Seq
@@ -309,7 +309,7 @@ def _texts(run: Run, count: int) -> list[Pair]:
     for row in range(min(count, len(corpus))):
         source, target = corpus[row]
         pairs.append(Pair(run.source.decode(source), (run.target.decode(target),), row + 1))
-    return grouped(pairs)
+    return group_references(pairs)
 
 
 def _average(

@@ -168,8 +168,8 @@ class AttentionRecord:
         Where a word looks is the mean over its tokens; looks at it are the sum of those at its
         tokens.
         """
-        source, of_source, source_spans = grouped(self.text_in, self.source_spans)
-        target, of_target, target_spans = grouped(self.text_out, self.target_spans)
+        source, of_source, source_spans = words_of_tokens(self.text_in, self.source_spans)
+        target, of_target, target_spans = words_of_tokens(self.text_out, self.target_spans)
         # The decoder's columns: <bos>, then what was written before.
         of_read = [0, *(number + 1 for number in of_target[:-1])]
         word_numbers = {  # of each row, and of each column
@@ -212,7 +212,7 @@ def block_of(attention: str) -> str:
     return attention.split(".")[0]
 
 
-def grouped(text: str, spans: Sequence[Span]) -> tuple[list[str], list[int], list[Span]]:
+def words_of_tokens(text: str, spans: Sequence[Span]) -> tuple[list[str], list[int], list[Span]]:
     """The words of a text, of each of its tokens the number of its word, and the words' spans.
 
     A token belongs to the word its last character is in; white space between words and <eos> are

@@ -86,7 +86,7 @@ class Run:
         That folder may already hold the encoded data. facts: what the manifest tells besides.
         """
         aside = claim.aside
-        tokenizers.save(aside / "tokenizer.json", source, target)
+        tokenizers.save_tokenizers(aside / "tokenizer.json", source, target)
         files = {
             "config.toml": settings.to_toml(settings.to_settings(config)).encode(),
             "tokenizer.json": (aside / "tokenizer.json").read_bytes(),
@@ -113,8 +113,8 @@ class Run:
         if missing:
             raise Corrupt(f"{path}: not a run: {', '.join(sorted(missing))} is missing")
 
-        source, target = tokenizers.load(path / "tokenizer.json")
-        config = settings.load(path / "config.toml")
+        source, target = tokenizers.load_tokenizers(path / "tokenizer.json")
+        config = settings.load_config(path / "config.toml")
         return cls(path, config, source, target, storage.read_manifest(path))
 
     def change(self, config: Config) -> None:

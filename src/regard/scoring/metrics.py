@@ -15,7 +15,7 @@ Texts = Sequence[str]
 References = Sequence[Texts]
 
 
-class Corpus(NamedTuple):
+class CorpusScore(NamedTuple):
     """The score of a corpus."""
 
     score: float
@@ -24,7 +24,7 @@ class Corpus(NamedTuple):
     """How sacreBLEU counted, so that scores of other people can be compared with it."""
 
 
-def bleu(hypotheses: Texts, references: References, tokenize: str = "13a") -> Corpus:
+def bleu(hypotheses: Texts, references: References, tokenize: str = "13a") -> CorpusScore:
     """BLEU (Papineni et al. 2002): overlap of one to four words in a row.
 
     It is 0 if no output has four words. tokenize: sacreBLEU's tokenizer; "none" if the text is
@@ -34,12 +34,12 @@ def bleu(hypotheses: Texts, references: References, tokenize: str = "13a") -> Co
     return _corpus(sacre("bleu", tokenize=tokenize, force=True), hypotheses, references)
 
 
-def chrf(hypotheses: Texts, references: References) -> Corpus:
+def chrf(hypotheses: Texts, references: References) -> CorpusScore:
     """Character n-gram F-score (Popović 2015): kinder than BLEU to rich word endings."""
     return _corpus(sacre("chrf"), hypotheses, references)
 
 
-def ter(hypotheses: Texts, references: References) -> Corpus:
+def ter(hypotheses: Texts, references: References) -> CorpusScore:
     """Translation edit rate (Snover et al. 2006): edits and moves per 100 reference words.
 
     Lower is better.
@@ -55,11 +55,11 @@ def sacre(name: str, **options: Any) -> Any:
     return getattr(metrics, name.upper())(**options)
 
 
-def _corpus(metric: Any, hypotheses: Texts, references: References) -> Corpus:
+def _corpus(metric: Any, hypotheses: Texts, references: References) -> CorpusScore:
     """The score by a metric of sacreBLEU."""
     check(hypotheses, references)
     score = metric.corpus_score(list(hypotheses), columns(references)).score
-    return Corpus(float(score), str(metric.get_signature()))
+    return CorpusScore(float(score), str(metric.get_signature()))
 
 
 def columns(references: References) -> list[tuple[str | None, ...]]:

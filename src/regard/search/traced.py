@@ -9,7 +9,7 @@ from regard.search.engine import Paths, Search
 from regard.search.hypothesis import Hypothesis, Job
 from regard.text.vocabulary import EOS
 
-Tokens = tuple[int, ...]
+TokenIds = tuple[int, ...]
 
 
 class Traced:
@@ -22,7 +22,7 @@ class Traced:
         self.length_penalty = search.length_penalty
         self.extra_length = search.extra_length
         self.plain = False  # decoded again, it would note both searches as one
-        self.tried: list[list[tuple[Tokens, list[float]]]] = []
+        self.tried: list[list[tuple[TokenIds, list[float]]]] = []
         """For every step its candidates, best first: the tokens after <bos>, and their logprobs."""
 
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
@@ -64,7 +64,7 @@ class Traced:
         answer = endings[0] if endings else ()
         parents = {tokens[:-1] for candidates in self.tried for tokens, _ in candidates}
 
-        def fate(tokens: Tokens) -> str:
+        def fate(tokens: TokenIds) -> str:
             if tokens == answer[: len(tokens)]:
                 return "chosen"
             if tokens in parents:
@@ -74,7 +74,7 @@ class Traced:
             return "dropped"
 
         nodes: list[Node] = []
-        numbers: dict[Tokens, int] = {(): -1}  # of the node at which these tokens end
+        numbers: dict[TokenIds, int] = {(): -1}  # of the node at which these tokens end
         for step, candidates in enumerate(self.tried):
             for tokens, logprobs in candidates:
                 numbers[tokens] = len(nodes)
@@ -92,7 +92,7 @@ class Traced:
         return nodes
 
 
-def _produced(hypothesis: Hypothesis) -> Tokens:
+def _produced(hypothesis: Hypothesis) -> TokenIds:
     """Its tokens, with the <eos> that finished it."""
     if hypothesis.finished:
         return (*hypothesis.tokens, EOS)

@@ -17,14 +17,14 @@ from regard.text.vocabulary import FIRST, UNK, normalise
 Ids = npt.NDArray[np.int32]
 Lengths = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint64]
-Encoder = Callable[[Sequence[str]], tuple[Ids, Lengths]]
+TextEncoder = Callable[[Sequence[str]], tuple[Ids, Lengths]]
 """Texts -> their ids in one array, and how many each text has."""
 
 _REMEMBERED = 1 << 18  # words whose ids are kept, some 200 bytes each
 _BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 
-def encoder_for(tokenizer: Tokenizer) -> Encoder:
+def encoder_for(tokenizer: Tokenizer) -> TextEncoder:
     """An encoder for one corpus.
 
     It remembers words, so that the tokenizer, which threads may share, need not.

@@ -332,7 +332,7 @@ def from_json(content: dict[str, Any]) -> Tokenizer:
     return Subwords(kind, hf.Tokenizer.from_str(json.dumps(content["model"])))
 
 
-def save(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
+def save_tokenizers(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
     """Both tokenizers in one JSON file; a shared one is stored once."""
     content = {
         "format": FORMAT,
@@ -342,7 +342,7 @@ def save(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
     Path(path).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
-def load(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
+def load_tokenizers(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
     """(source, target) as saved; a shared tokenizer comes back as one object."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))

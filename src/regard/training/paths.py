@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
     fast = None  # type: ignore[assignment]
 
 Path = Literal["auto", "plain", "packed", "compiled", "captured"]
-Step = Callable[[Sequence[TrainingBatch], Tensor], None]
+StepFunction = Callable[[Sequence[TrainingBatch], Tensor], None]
 """One training step of some batches, given the number of their tokens."""
 
 
@@ -51,8 +51,8 @@ def prepare(batch: TrainingBatch, path: str, device: torch.device) -> TrainingBa
     return batch.to(device) if fast is None else fast.prepare(batch, path, device)
 
 
-def capture(step: Step) -> Callable[[Any], None]:
+def capture(step: StepFunction) -> Callable[[Any], None]:
     """For `train.path=captured`: the step as one CUDA graph for each shape of batch."""
     if fast is None:
         raise UserError("train.path=captured: regard/training/fast is missing; use plain")
-    return fast.Captured(step)
+    return fast.CapturedStep(step)

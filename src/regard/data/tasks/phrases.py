@@ -26,7 +26,7 @@ PATIENCE = 100_000
 """Draws in a row without a new sentence before the grammar is called exhausted."""
 
 
-class Phrase(NamedTuple):
+class PhrasePair(NamedTuple):
     """A sentence, its translation, and the combination of words that decides its split."""
 
     english: str
@@ -413,7 +413,7 @@ KINDS: list[Callable[[Rng, bool], tuple[NounPhrase, Predicate]]] = [
 ]
 
 
-def sentence(rng: Rng) -> Phrase:
+def sentence(rng: Rng) -> PhrasePair:
     """Draw a sentence that is stated, negated or asked."""
     kind = rng.choice(KINDS)
     form = rng.choice(("", "", "-not", "?"))
@@ -436,7 +436,7 @@ def sentence(rng: Rng) -> Phrase:
     english = f"{why} {say_english(subject, predicate, tense, adverb, ask)} {when} {end}"
     french = f"{pourquoi} {say_french(subject, predicate, tense, adverb, ask)} {quand} {end}"
     key = (kind.__name__ + form, predicate.head or subject.head, predicate.word)
-    return Phrase(spelt(english, "english"), spelt(french, "french"), key)
+    return PhrasePair(spelt(english, "english"), spelt(french, "french"), key)
 
 
 def _adverb(rng: Rng, kind: str, form: str) -> str:
@@ -449,7 +449,7 @@ def _adverb(rng: Rng, kind: str, form: str) -> str:
     return rng.choice(("",))
 
 
-def order(rng: Rng) -> Phrase:
+def order(rng: Rng) -> PhrasePair:
     """Draw an order, perhaps a negative one."""
     negated = rng.random() < 0.3
     _, predicate = action(rng, negated)
@@ -460,11 +460,11 @@ def order(rng: Rng) -> Phrase:
     english = f"{no} {predicate.word} {predicate.english} ."
     french = f"{ne} {predicate.verb.imperative} {pas} {predicate.french} !"
     key = ("order", predicate.head, predicate.word)
-    return Phrase(spelt(english, "english"), spelt(french, "french"), key)
+    return PhrasePair(spelt(english, "english"), spelt(french, "french"), key)
 
 
 FIXED = [
-    Phrase(english, french, (kind, head, word))
+    PhrasePair(english, french, (kind, head, word))
     for english, french, kind, head, word in rows(WORDS["fixed"])
 ]
 KEPT = {phrase.key for phrase in FIXED}
@@ -477,7 +477,7 @@ def split_of(key: Key) -> str:
     return {0: "dev", 1: "test"}.get(stable_hash("|".join(key)) % 20, "train")
 
 
-def phrases(rng: Rng, split: str) -> Iterator[Phrase]:
+def phrases(rng: Rng, split: str) -> Iterator[PhrasePair]:
     """Sentences of the split without end, no English twice."""
     if split == "train":
         yield from FIXED

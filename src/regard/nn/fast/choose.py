@@ -36,7 +36,7 @@ def short(device: str) -> int:
 
 
 @dataclass(slots=True)
-class Case:
+class KernelCase:
     """What every kernel must know of a call of an attention."""
 
     mask: Mask
@@ -59,7 +59,7 @@ class Case:
 
 
 @dataclass(slots=True)
-class RowsCase(Case):
+class RowsCase(KernelCase):
     """Queries and keys are still rows of tokens (N, D), and nobody needs the keys afterwards."""
 
     query_layout: Layout
@@ -69,7 +69,7 @@ class RowsCase(Case):
 
 
 @dataclass(slots=True)
-class HeadsCase(Case):
+class HeadsCase(KernelCase):
     """Queries, keys and values are made already."""
 
     query: Tensor

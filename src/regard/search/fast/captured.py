@@ -97,7 +97,7 @@ class Board:
             part.zero_()
 
 
-class Captured:
+class CapturedSearch:
     """The same hypotheses as `decode` with Greedy or Beam, but without Python inside a step.
 
     It knows no rules but `suppress` (V,), True for ids that are never produced, and `minimum`, the

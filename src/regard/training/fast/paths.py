@@ -165,7 +165,7 @@ class _Graph(NamedTuple):
     tokens: Tensor  # ()
 
 
-class Captured:
+class CapturedStep:
     """step([batch], tokens) as one CUDA graph for each shape of batch.
 
     The GPU replays it without a word from Python.
