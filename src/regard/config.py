@@ -379,7 +379,9 @@ class SearchConfig:
     coverage: float = setting(
         0.0, "Weight of the coverage penalty on answers that ignore parts of the source.", least=0
     )
-    precision: Literal["fp32", "bf16"] = setting("fp32", "Precision of the weights in decoding.")
+    precision: Literal["fp32", "bf16"] = setting(
+        "fp32", "Precision of the weights in decoding; bf16 on a CPU pays only where it has AMX."
+    )
     batch_tokens: int = setting(4096, "Source tokens per batch in decoding.", least=1)
     split: bool = setting(
         True, "Split texts longer than any in training at sentence ends, and join the answers."
