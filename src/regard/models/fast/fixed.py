@@ -6,6 +6,7 @@ Every step writes into the same tensors, so that a GPU can repeat it as one capt
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +88,8 @@ def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: 
     """
     layout = Layout(source.shape[0], source.shape[1], None, full=False)
     states = model.encoder(source, lengths, layout=layout).states  # (B · S, D)
-    crossing = [block for block in model.decoder.blocks if isinstance(block, Block)]  # type: ignore[union-attr]
+    blocks: Any = model.decoder.blocks
+    crossing = [block for block in blocks if isinstance(block, Block)]
     cross = tuple(block.cross.project(states, layout=layout) for block in crossing)
 
     sentences = len(lengths)

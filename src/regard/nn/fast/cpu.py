@@ -94,7 +94,9 @@ def pooled(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, p
     q (B, H, T, D), k and v (B, H, S, D), bias broadcastable to (B, H, T, S) -> (B, H, T, D). Every
     query must be allowed to look at something.
     """
-    return _Pooled.apply(q, k.to(q.dtype), v.to(q.dtype), bias, scale, p)  # type: ignore[no-untyped-call]
+    k = k.to(q.dtype)
+    v = v.to(q.dtype)
+    return _Pooled.apply(q, k, v, bias, scale, p)  # type: ignore[no-untyped-call]
 
 
 def pooled_own(qkv: Tensor, heads: int, bias: Tensor | None, scale: float, p: float) -> Tensor:

@@ -133,7 +133,9 @@ def look(q: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> T
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scan(X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
+def _scan(  # type: ignore[no-untyped-def]
+    X, HIGH, WHERE, TOTAL, size, parts, PARTS: tl.constexpr, PART: tl.constexpr
+):
     """Of one row: the maximum of each part and its place, and log Σ exp of all.
 
     The sum is scaled whenever a higher logit comes, so that no exponential overflows.

@@ -27,7 +27,9 @@ def cross_entropy(
     piece by piece: the logits (N, V) are never all there at once, and never in fp32 on a GPU.
     """
     if torch.is_grad_enabled() and hidden.requires_grad:
-        return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, ignore, compiled)  # type: ignore[no-untyped-call]
+        return _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden, weight, bias, targets, smoothing, ignore, compiled
+        )
     return _sums(hidden, weight, bias, targets, smoothing, ignore, compiled, None)
 
 
