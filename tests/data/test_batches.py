@@ -264,3 +264,19 @@ def test_batches_of_a_corpus_and_of_torchs_loader(tmp_path: Path) -> None:
     assert next(batches.in_order()).source.shape[1] == corpus.source_lengths.max()
     loader = DataLoader(corpus, batch_size=100, collate_fn=collate)
     assert sum(batch.tokens for batch in loader) == corpus.target_lengths.sum()
+
+
+def test_only_a_gpu_is_copied_to_without_waiting(monkeypatch):
+    """A copy to the CPU that is not waited for could be read before it is there."""
+    waited = []
+
+    def to(tensor, device, non_blocking=False):
+        waited.append(not non_blocking)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    batch = collate([([5, 2], [1, 6, 2])])
+    batch.to("cpu")
+    assert waited == [True] * 4
+    batch.to("cuda")
+    assert waited[4:] == [False] * 4

@@ -346,12 +346,12 @@ def test_a_hundred_random_batches_that_do_not_fit(memory):
     for number in range(100):
         given, gradients = batch(number, chance.randrange(4, 12)), []
         for room[0] in (math.inf, chance.uniform(24, given.padded_tokens)):
-            made.most, made.short = 0, []
+            made.largest_fitting, made.shortages = 0, []
             made.update([given])
             gradients.append(
                 torch.nn.utils.parameters_to_vector(p.grad for p in made.model.parameters())
             )
-        assert made.most > 0
+        assert made.largest_fitting > 0
         assert (gradients[0] - gradients[1]).abs().max() <= 1e-9
     assert made.sums["steps"] == 200
 

@@ -115,7 +115,7 @@ def test_it_learns_and_is_counted(trainer):
 
 def test_memory_that_runs_out_splits_it(trainer):
     whole = Trainer(Bigrams(), Supply(), trainer.config, steps=100, device=CPU)
-    trainer.most = 12  # two documents
+    trainer.largest_fitting = 12  # two documents
     batch = Supply()(0)
     assert len(trainer._fitting(batch)) == 4
     trainer.update([batch])

@@ -99,7 +99,7 @@ def test_it_leaves_everything_as_it_was(trainer):
     assert torch.equal(torch.get_rng_state(), random)
     assert all(p.grad is None for p in trainer.model.parameters())
     assert all(torch.equal(w, before[name]) for name, w in get_weights(trainer.model).items())
-    assert (trainer.most, trainer.short, trainer.captured) == (0, [], None)
+    assert (trainer.largest_fitting, trainer.shortages, trainer.captured) == (0, [], None)
     trainer.model.eval()
     forecast(trainer, said.append)
     assert not trainer.model.training
@@ -144,7 +144,7 @@ def test_too_little_memory_splits_batches(trainer, monkeypatch):
     said = []
     forecast(trainer, said.append)
     longest = module._longest(trainer)
-    assert 0.5 * longest.padded_tokens <= trainer.most < 5 / 8 * longest.padded_tokens
+    assert 0.5 * longest.padded_tokens <= trainer.largest_fitting < 5 / 8 * longest.padded_tokens
     assert "; batches are computed in 2 parts to fit memory; " in said[0]
 
 
@@ -164,7 +164,7 @@ def test_running_out_of_memory_splits_batches(trainer, monkeypatch):
     said = []
     forecast(trainer, said.append)
     assert "computed in 2 parts" in said[0]
-    assert trainer.short == []
+    assert trainer.shortages == []
     sizes.clear()
     trainer.update([module._longest(trainer)])
     assert sizes == [8, 8]
@@ -214,3 +214,11 @@ def test_on_a_gpu_nothing_is_captured_or_compiled(train, path):
     assert made.captured is None or (made.captured.graphs, made.captured.warm) == ({}, 0)
     assert not torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert all(torch.equal(w, before[name]) for name, w in get_weights(made.model).items())
+
+
+def test_batches_are_brought_to_the_device(trainer, monkeypatch):
+    """Those that are timed too: not every feed does it (MPS, or without the fast paths)."""
+    brought = []
+    monkeypatch.setattr(trainer, "ready", lambda batch: brought.append(batch) or batch)
+    forecast(trainer, lambda text: None)
+    assert len(brought) == 3

@@ -133,3 +133,28 @@ def test_muon_takes_no_step_that_is_refused():
     optimizer.step()
     after = {**optimizer_tensors(model, optimizer), **dict(model.named_parameters())}
     assert all(torch.equal(x, after[name]) for name, x in before.items())
+
+
+class Odd(nn.Module):
+    """A matrix without a layer, a readout, an output layer, and a layer that is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = nn.Parameter(torch.eye(4))
+        self.readout = nn.Linear(4, 4)
+        self.out = nn.Linear(4, 4)
+        self.unused = nn.Linear(4, 3)
+
+
+def test_muon_takes_every_matrix_but_embeddings_and_the_output():
+    model = Odd()
+    optimizer = make_optimizer(model, TrainConfig(optimizer="muon", rate=0.01))
+    chosen = [id(p) for p in optimizer.matrices["params"]]
+    expected = [model.matrix, model.readout.weight, model.unused.weight]
+    assert sorted(chosen) == sorted(id(p) for p in expected)
+
+    before = model.unused.weight.detach().clone()
+    model.out(model.readout(model.matrix)).square().sum().backward()
+    optimizer.step()
+    assert torch.equal(model.unused.weight, before)
+    assert not torch.equal(model.matrix, torch.eye(4))

@@ -14,7 +14,14 @@ from regard.models.seq2seq import find_layouts, summed_loss
 from regard.nn.devices import cpu_has_bf16
 from regard.nn.fast.choose import SHORT
 from regard.nn.fast.lengths import by_length_readable
-from regard.training.fast.paths import Ahead, choose_path, compile_blocks, prepare, rounded
+from regard.training.fast.paths import (
+    Ahead,
+    _tensors,
+    choose_path,
+    compile_blocks,
+    prepare,
+    rounded,
+)
 from regard.training.trainer import Trainer
 
 TINY = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0)
@@ -182,6 +189,67 @@ def test_fast_paths_on_a_gpu(path, kind):
         found.append((trainer.sums, torch.cat([p.flatten() for p in model.parameters()])))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-3)
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("changes", [{"optimizer": "sgd"}, {"strategy": "fsdp"}], ids=str)
+def test_what_cannot_be_captured_is_computed_step_by_step(changes):
+    """A captured graph cannot ask whether the step is refused."""
+    cuda = torch.device("cuda")
+    ends = []
+    for path in ("plain", "captured"):
+        torch.manual_seed(0)
+        model = build_model(TINY, 30, 30).to(cuda)
+        settings = {"precision": "fp32", "warmup": 0, "schedule": "constant", **changes}
+        config = TrainConfig(path=path, **settings)
+        trainer = Trainer(model, lambda step: batch(), config, steps=99, device=cuda)
+        for _ in range(6):
+            trainer.update([batch()])
+        ends.append(trainer.sums["nll"])
+    assert trainer.captured is None
+    assert ends[0] == pytest.approx(ends[1], rel=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", ["known beforehand", "while it is recorded"])
+def test_a_batch_that_does_not_fit_is_split_outside_of_a_graph(how, monkeypatch):
+    cuda = torch.device("cuda")
+    sums = []
+    for is_short in (False, True):
+        torch.manual_seed(0)
+        model = build_model(replace(TINY, bias=False), 30, 30).to(cuda)
+        config = TrainConfig(path="captured", precision="fp32", warmup=0, schedule="constant")
+        trainer = Trainer(model, lambda step: batch(), config, steps=99, device=cuda)
+        for _ in range(3):
+            trainer.update([batch()])
+        if is_short and how == "known beforehand":
+            trainer.largest_fitting = 40
+        elif is_short:
+            loss = model.loss
+
+            def short(part, smoothing, loss=loss):
+                if torch.cuda.is_current_stream_capturing():
+                    raise torch.OutOfMemoryError
+                return loss(part, smoothing)
+
+            monkeypatch.setattr(model, "loss", short)
+        for _ in range(3):
+            trainer.update([batch()])
+        sums.append(trainer.sums)
+    assert trainer.largest_fitting > 0
+    assert sums[0] == pytest.approx(sums[1], rel=1e-3)
+
+
+def test_graphs_of_packed_sources_and_of_packed_targets_are_not_mixed_up():
+    source_packed = batch(((9, 9), (1, 9), (1, 9), (1, 9)))
+    target_packed = batch(((9, 9), (9, 1), (9, 1), (9, 1)))
+    keys = []
+    for given in (source_packed, target_packed):
+        made = replace(given, layouts=find_layouts(given))
+        keys.append([None if x is None else tuple(x.shape) for x in _tensors(made)])
+    assert None in keys[0]
+    assert [x for x in keys[0] if x] == [x for x in keys[1] if x]
+    assert keys[0] != keys[1]
 
 
 LONG_SIDES = {

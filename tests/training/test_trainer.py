@@ -106,3 +106,42 @@ def test_progress_round_trip():
     other.from_json(json.loads(json.dumps(made.to_json())))
     assert other.to_json() == made.to_json()
     assert other.progress == made.progress
+
+
+def test_memory_that_runs_out_changes_no_random_number():
+    """A step that had to be split midway is one whose batches were split from the start."""
+
+    def dropped(batch, smoothing, *, broken):
+        weight = model.w * torch.rand(())
+        if broken and batch.size > 1:
+            raise torch.OutOfMemoryError
+        loss = weight.square().sum() * batch.tokens
+        return Sums(loss, loss.detach(), torch.tensor(1), batch.tokens)
+
+    ends = []
+    for broken in (True, False):
+        model = Still()
+        model.loss = lambda batch, smoothing, broken=broken: dropped(
+            batch, smoothing, broken=broken
+        )
+        made = trainer(model=model)
+        made.largest_fitting = 0 if broken else BATCH.padded_tokens - 1
+        made.update([BATCH])
+        ends.append(float(model.w.detach()))
+    assert ends[0] == ends[1] != 1.0
+
+
+def test_speed_after_resuming_counts_from_the_last_line():
+    """Half of a window before the interruption, half after it."""
+    made = trainer(log_every=4)
+    made.update([BATCH])
+    made.progress.seconds = 10.0
+    made.progress.logged_at = 8.0
+    saved = made.to_json()
+
+    resumed = trainer(log_every=4)
+    resumed.from_json(saved)
+    assert resumed.progress.logged_at == 8.0
+    del saved["logged_at"]  # as older versions wrote it
+    resumed.from_json(saved)
+    assert resumed.progress.logged_at == 10.0

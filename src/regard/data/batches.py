@@ -72,7 +72,9 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         names = ("source", "source_lengths", "target", "target_lengths")
-        moved = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
+        # Only to a GPU: a copy to the CPU that is not waited for could be read too early.
+        is_async = torch.device(device).type == "cuda"
+        moved = {name: getattr(self, name).to(device, non_blocking=is_async) for name in names}
         layouts = self.layouts
         if layouts is not None:
             layouts = (layouts[0].to(device), layouts[1].to(device))

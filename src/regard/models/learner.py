@@ -6,14 +6,19 @@ from torch import Tensor, nn
 
 
 class Sums(NamedTuple):
-    """Sums over the predicted tokens of a batch; whoever has the whole step divides, once."""
+    """Sums over the predicted tokens of a batch.
+
+    They are divided once, by whoever knows the number of tokens of the whole step.
+    """
 
     loss: Tensor
     """What is minimised (with label smoothing)."""
     nll: Tensor
     """Negative log-likelihood of the references."""
     correct: Tensor
+    """How many tokens are predicted right."""
     tokens: int
+    """`batch.tokens`."""
 
 
 class Learner(nn.Module):

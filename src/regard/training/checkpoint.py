@@ -22,6 +22,7 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
 
     Weights that are not finite are never written: training goes back to the last that were.
     """
+    # All processes take part, for each may hold a piece of every tensor; the first one writes.
     weights = get_weights(trainer.model)
     averaged = {key: whole(weight).cpu() for key, weight in trainer.ema.items()}
     state = optimizer_tensors(trainer.model, trainer.optimizer)

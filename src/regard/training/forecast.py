@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def _untouched(trainer: Trainer) -> Iterator[None]:
     device = trainer.device
     was_training = model.training
     was_compiled = model.compiled
-    short = trainer.short
+    shortages = trainer.shortages
     # Shapes that never come again are not worth compiling for.
     eager = torch.compiler.set_stance("force_eager") if was_compiled else nullcontext()
     model.compiled = False
@@ -72,7 +72,7 @@ def _untouched(trainer: Trainer) -> Iterator[None]:
     finally:
         trainer.optimizer.zero_grad(set_to_none=True)
         model.compiled = was_compiled
-        trainer.short = short
+        trainer.shortages = shortages
         model.train(was_training)
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -96,7 +96,7 @@ def _memory_words(trainer: Trainer, longest: TrainingBatch) -> list[str]:
 def _memory(trainer: Trainer, longest: TrainingBatch) -> int:
     """Bytes that the longest batch and the optimiser need at most; 0: this system does not tell.
 
-    Sets trainer.most if there are not so many.
+    Sets trainer.largest_fitting if there are not so many.
     """
     state = _optimizer_bytes(trainer)
     room = _room(trainer.device) - state
@@ -107,14 +107,17 @@ def _memory(trainer: Trainer, longest: TrainingBatch) -> int:
         eighth = quarter.split()[0]
         eighth_peak = _peak(trainer, eighth)
         quarter_peak = _peak(trainer, quarter)
-        whole = quarter_peak + 6 * (quarter_peak - eighth_peak)
-        fixed = 2 * eighth_peak - quarter_peak
+        # A peak is something fixed, and so much for each eighth.
+        for_an_eighth = quarter_peak - eighth_peak
+        fixed = eighth_peak - for_an_eighth
+        whole = fixed + 8 * for_an_eighth
         if whole > room:
-            trainer.most = max(1, int(0.9 * size * (room - fixed) / max(1, whole - fixed)))
+            share = (room - fixed) / max(1, whole - fixed)
+            trainer.largest_fitting = max(1, int(0.9 * size * share))
 
     peak = _peak(trainer, longest)
     if peak > room and trainer.device.type == "cuda":
-        trainer.most = (trainer.most or size) // 2
+        trainer.largest_fitting = (trainer.largest_fitting or size) // 2
     return peak + state if peak else 0
 
 
@@ -136,7 +139,8 @@ def _peak(trainer: Trainer, batch: TrainingBatch) -> int:
     if trainer.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainer.device)
     elif reset.exists():
-        reset.write_text("5")
+        with suppress(OSError):  # not every container lets us; then the peak is of all time
+            reset.write_text("5")
     trainer._gradient([batch], batch.tokens)
     if trainer.device.type == "cuda":
         return torch.cuda.max_memory_allocated(trainer.device)
@@ -198,7 +202,7 @@ def _speed(trainer: Trainer) -> float:
     tokens = 0
     began = time.monotonic()
     for number in range(3):
-        batch = trainer.batches(first + number)
+        batch = trainer.ready(trainer.batches(first + number))
         trainer._gradient([batch], batch.tokens)
         if trainer.device.type == "cuda":
             torch.cuda.synchronize(trainer.device)

@@ -14,6 +14,8 @@ from regard.training.tensors import copy
 
 FUSED = ("cpu", "cuda")  # devices whose fused optimisers were tried
 EPS = 1e-9  # of Adam, as in Vaswani et al. 2017
+MOMENTUM = 0.95  # of Muon
+ADAM_SIZE = 0.2  # the usual root mean square of an update of AdamW (Liu et al. 2025)
 
 
 def has_fused_step(config: TrainConfig, device: torch.device) -> bool:
@@ -92,13 +94,15 @@ class Muon(torch.optim.Optimizer):
         self.param_groups += self.adam.param_groups
         for parameter in inner.values():
             self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        # One map of all states. Ours is a plain dict, so that AdamW's is asked for what it lacks.
         self.state = ChainMap(dict(self.state), self.adam.state)  # type: ignore[assignment]
 
         # Matrices of one shape are treated together. A parameter may hold several matrices one
         # below the other, each of which is made orthogonal by itself.
         self.alike: dict[tuple[int, ...], list[nn.Parameter]] = {}  # (matrices, rows, columns)
         for name, parameter in inner.items():
-            count = {"qkv": 3, "keyvalue": 2}.get(name.split(".")[-2], 1)
+            layer = name.rpartition(".")[0].rpartition(".")[-1]
+            count = {"qkv": 3, "keyvalue": 2}.get(layer, 1)
             self.alike.setdefault((count, *parameter.shape), []).append(parameter)
 
     @torch.no_grad()
@@ -109,7 +113,8 @@ class Muon(torch.optim.Optimizer):
         self.adam.step()
         for (count, *_), parameters in self.alike.items():
             used = [p for p in parameters if p.grad is not None]
-            self._move(used, count)
+            if used:
+                self._move(used, count)
 
     def _move(self, parameters: list[nn.Parameter], count: int) -> None:
         """One step for N parameters of the same shape, each of `count` matrices."""
@@ -120,12 +125,12 @@ class Muon(torch.optim.Optimizer):
         gradients = [p.grad for p in parameters if p.grad is not None]
         gradient = torch.stack(gradients) / self.grad_scale  # (N, R, C)
         old = torch.stack([self.state[p]["momentum"] for p in parameters])  # (N, R, C)
-        momentum = torch.where(bad, old, 0.95 * old + gradient)  # (N, R, C)
-        ahead = torch.where(bad, 0.0, gradient + 0.95 * momentum)  # (N, R, C)
+        momentum = torch.where(bad, old, MOMENTUM * old + gradient)  # (N, R, C)
+        ahead = torch.where(bad, 0.0, gradient + MOMENTUM * momentum)  # (N, R, C), Nesterov's
 
         matrices = ahead.unflatten(1, (count, -1)).flatten(0, 1)  # (N · count, R / count, C)
         direction = orthogonal(matrices).unflatten(0, (-1, count)).flatten(1, 2)  # (N, R, C)
-        scale = 0.2 * max(ahead.shape[1] // count, ahead.shape[2]) ** 0.5
+        scale = ADAM_SIZE * max(ahead.shape[1] // count, ahead.shape[2]) ** 0.5
 
         weights = torch.stack([p.detach() for p in parameters])  # (N, R, C)
         moved = weights * (1 - rate * decay) - rate * scale * direction  # (N, R, C)
@@ -136,7 +141,7 @@ class Muon(torch.optim.Optimizer):
 
 def _is_inner(name: str, parameter: nn.Parameter) -> bool:
     """Whether this is a matrix between layers: no embedding, and not the output layer."""
-    is_output = name.endswith("out.weight")
+    is_output = name.split(".")[-2:] == ["out", "weight"]
     return parameter.dim() == 2 and "embedding" not in name and not is_output
 
 

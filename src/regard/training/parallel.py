@@ -27,7 +27,7 @@ LOST = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited
 class World:
     """The processes that train one model together; `torchrun` says how many.
 
-    Alone, every method does nothing.
+    Alone, nothing is exchanged.
     """
 
     rank: int = 0
@@ -118,7 +118,7 @@ class _Whole(nn.Module):
 
 
 def postpone_sync(loss: Loss, is_later: bool) -> None:
-    """Whether processes leave it to a later batch of this step to add up their gradients."""
+    """Leave it to a later batch of this step to add up the gradients of the processes, or not."""
     if isinstance(loss, nn.parallel.DistributedDataParallel):
         loss.require_backward_grad_sync = not is_later
 

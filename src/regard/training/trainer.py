@@ -39,9 +39,12 @@ COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "ski
 # Steps of the last thousand that may be left out because they were not finite.
 MOST_BROKEN = 10
 
+# Steps of the last hundred at which memory may run out before training gives up.
+MOST_SHORTAGES = 3
+
 
 class Trouble(Exception):
-    """Too many steps were left out: go back to a healthy checkpoint, with a lower rate."""
+    """Too many steps were not finite: go back to a healthy checkpoint, with a lower rate."""
 
 
 @dataclass
@@ -62,6 +65,8 @@ class Progress:
     """(step, count) for lines of the log: how many steps before it were not finite."""
     tokens_read: int = 0
     """Since the last line of the log."""
+    logged_at: float = 0.0
+    """Seconds at the last line of the log."""
 
 
 Tick = Callable[[Progress], None]
@@ -91,8 +96,9 @@ class Trainer:
         self.device = device
         self.world = world or World(device=device)
 
+        # A graph cannot ask the host whether to step: that takes an optimiser which decides itself.
         has_graphs = config.path in ("captured", "compiled") and device.type == "cuda"
-        has_graphs = has_graphs and self.world.size == 1
+        has_graphs = has_graphs and self.world.size == 1 and has_fused_step(config, device)
         self.loss = self.world.wrap(model, config.strategy, self._loss)
         self.weights = list(model.parameters())
         self.optimizer = make_optimizer(model, config, captured=has_graphs)
@@ -107,10 +113,9 @@ class Trainer:
             self.ema = {name: p.detach().clone() for name, p in model.named_parameters()}
 
         # The largest batch, in tokens with padding, that fits into memory; 0: all did so far.
-        self.most = 0
+        self.largest_fitting = 0
         # Steps at which memory ran out.
-        self.short: list[int] = []
-        self._logged_at = 0.0
+        self.shortages: list[int] = []
 
     @property
     def sums(self) -> dict[str, float]:
@@ -122,24 +127,34 @@ class Trainer:
     def update(self, batches: Sequence[TrainingBatch]) -> None:
         """One step over several batches, as if they were one.
 
-        Losses are summed over all their tokens and divided once. Does not wait for a GPU.
+        Losses are summed over all their tokens and divided once. With a fused optimiser the host
+        does not wait for the GPU.
         """
         self._seed()
         self._set_rate()
-
-        ready = []
-        for batch in batches:
-            if batch.device.type != self.device.type:
-                batch = prepare(batch, self.config.path, self.device)
-            ready.append(batch)
-
-        if self.captured is not None and len(ready) == 1:
-            self.captured(ready[0])
-        else:
+        ready = [self.ready(batch) for batch in batches]
+        if self.captured is None or len(ready) > 1 or not self._fits(ready[0]):
             self._step(ready, sum(batch.tokens for batch in batches))
+        else:
+            self._replay(ready[0])
 
         self.progress.tokens_read += sum(batch.tokens_read for batch in batches)
         self.progress.step += 1
+
+    def ready(self, batch: TrainingBatch) -> TrainingBatch:
+        """The batch on the device, with all that the path needs, unless it is there already."""
+        if batch.device.type == self.device.type:
+            return batch
+        return prepare(batch, self.config.path, self.device)
+
+    def _replay(self, batch: TrainingBatch) -> None:
+        """One step as a CUDA graph. If there is no room to record it: in halves, without one."""
+        assert self.captured is not None
+        try:
+            self.captured(batch)
+        except torch.OutOfMemoryError:
+            self._seed()
+            self._step(self._halved([batch]), batch.tokens)
 
     def _seed(self) -> None:
         """Dropout depends on seed, step and rank alone, so that a resumed run draws the same."""
@@ -150,7 +165,7 @@ class Trainer:
     def _set_rate(self) -> None:
         progress = self.progress
         for group in self.optimizer.param_groups:
-            rate = self.rate(progress.step) * progress.factor * group.get("share", 1.0)
+            rate = self.rate(progress.step) * progress.factor
             if isinstance(group["lr"], Tensor):  # a captured graph reads it from there
                 group["lr"].fill_(rate)
             else:
@@ -171,7 +186,7 @@ class Trainer:
         self.totals[-2:] += torch.stack((bad, broken))
 
     def _gradient(self, batches: list[TrainingBatch], tokens: int | Tensor) -> Tensor:
-        """The gradient of summed loss / tokens; returns (loss, nll, correct, examples).
+        """The gradient of summed loss / tokens; returns the first four of COUNTED.
 
         When memory runs out, the batches are computed again in halves, with the same sum.
         """
@@ -181,9 +196,11 @@ class Trainer:
             try:
                 return self._backward(batches, tokens)
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error):
+                if not _is_out_of_memory(error) or _is_capturing():
                     raise
+            # Outside of the `except`, whose error would keep the failed graph in memory.
             batches = self._halved(batches)
+            self._seed()  # as if the batches had been split from the start
 
     def _backward(self, batches: list[TrainingBatch], tokens: int | Tensor) -> Tensor:
         dtype = at_least_single(self.weights[0].dtype)
@@ -205,17 +222,23 @@ class Trainer:
 
     def _fitting(self, batch: TrainingBatch) -> list[TrainingBatch]:
         """The batch in as many pieces as it takes for each to fit into memory."""
-        if not self.most or batch.padded_tokens <= self.most or batch.size == 1:
+        if self._fits(batch):
             return [batch]
         return [piece for half in self._halves(batch) for piece in self._fitting(half)]
+
+    def _fits(self, batch: TrainingBatch) -> bool:
+        """Whether the batch is computed in one piece."""
+        limit = self.largest_fitting
+        return limit == 0 or batch.padded_tokens <= limit or batch.size == 1
 
     def _halved(self, batches: Sequence[TrainingBatch]) -> list[TrainingBatch]:
         """Memory ran out: smaller batches. From now on those as large are split beforehand."""
         step = self.progress.step
         largest = max(batch.padded_tokens for batch in batches)
-        self.short = sorted({s for s in self.short if s > step - 100} | {step})
+        recent = {s for s in self.shortages if s > step - 100}
+        self.shortages = sorted(recent | {step})
         cannot_split = all(batch.size == 1 for batch in batches) or self.world.size > 1
-        if len(self.short) > 3 or cannot_split:
+        if len(self.shortages) > MOST_SHORTAGES or cannot_split:
             raise Failed(
                 f"out of memory at step {step + 1}: lower data.batch_tokens or data.max_length, "
                 f"or use a smaller model"
@@ -224,14 +247,19 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        self.most = min(self.most or largest, largest - 1)
+        self.largest_fitting = min(self.largest_fitting or largest, largest - 1)
         return [half for batch in batches for half in self._halves(batch)]
 
     def _halves(self, batch: TrainingBatch) -> list[TrainingBatch]:
         return [prepare(half, self.config.path, self.device) for half in batch.to("cpu").split()]
 
     def _apply(self, gradients: list[Tensor], norm: Tensor, bad: Tensor) -> None:
-        """Clip and step, unless the guard refuses. Fused optimisers do all of it on the device."""
+        """Clip and step, unless the guard refuses.
+
+        Fused optimisers divide the gradient by `grad_scale` themselves; on a GPU they also leave
+        the weights alone where `found_inf` is 1, so that the host need not know. Otherwise the host
+        asks, divides and steps.
+        """
         excess = torch.ones_like(norm)
         if self.config.clip:
             excess = (norm / self.config.clip).clamp(min=1.0)
@@ -308,7 +336,7 @@ class Trainer:
         """Log means and speed since the last line. Raises Trouble if training is not healthy."""
         progress = self.progress
         sums = self.sums
-        seconds = max(1e-9, progress.seconds - self._logged_at)
+        seconds = max(1e-9, progress.seconds - progress.logged_at)
         tokens = max(1.0, sums["tokens"])
         steps = max(1.0, sums["steps"])
         skipped = {"skipped": int(sums["skipped"])} if sums["skipped"] else {}
@@ -326,7 +354,7 @@ class Trainer:
             examples_per_second=round(sums["examples"] / seconds, 1),
         )
 
-        self._logged_at = progress.seconds
+        progress.logged_at = progress.seconds
         self.totals.zero_()
         progress.tokens_read = 0
         progress.skipped = [(s, count) for s, count in progress.skipped if s > progress.step - 1000]
@@ -407,14 +435,19 @@ class Trainer:
         self.totals.copy_(torch.tensor(values["totals"], dtype=torch.float64))
         self.guard.from_json(values["guard"])
         skipped = [tuple(entry) for entry in values["skipped"]]
-        self._set_progress({**values, "skipped": skipped})
+        # A checkpoint of an older version does not know when the last line was written.
+        self._set_progress({"logged_at": values["seconds"], **values, "skipped": skipped})
 
     def _set_progress(self, values: Mapping[str, Any]) -> None:
         """Change the progress in its place: others hold on to this object."""
         for entry in fields(Progress):
             if entry.name in values:
                 setattr(self.progress, entry.name, values[entry.name])
-        self._logged_at = self.progress.seconds
+
+
+def _is_capturing() -> bool:
+    """Whether a CUDA graph is being recorded, in which nothing may be split or waited for."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _is_out_of_memory(error: Exception) -> bool:

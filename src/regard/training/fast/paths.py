@@ -16,6 +16,7 @@ from regard.models import Learner, Seq2Seq
 from regard.models.seq2seq import TENSORS, find_layouts
 from regard.models.transformer import TransformerDecoder, TransformerEncoder
 from regard.nn import Layout
+from regard.text.vocabulary import PAD
 from regard.training.batch import Feed, TrainingBatch
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def choose_path(
         return train.path
     if device.type != "cuda" or not isinstance(config.model, TransformerConfig):
         return "plain"
-    if train.accumulate == 1 and parameters < SMALL:
+    can_capture = train.accumulate == 1 and train.optimizer != "sgd"
+    if can_capture and parameters < SMALL:
         return "captured"
 
     has_position = config.model.position in ("none", "sinusoidal", "learned")
@@ -49,7 +51,7 @@ def choose_path(
     if not has_position or not has_score or train.precision != "bf16":
         return "plain"
     is_long = 6 * parameters * tokens > LONG
-    return "compiled" if is_long and train.accumulate == 1 else "packed"
+    return "compiled" if is_long and can_capture else "packed"
 
 
 def compile_blocks(model: Learner) -> None:
@@ -114,12 +116,12 @@ def rounded(batch: Batch, *, packed: bool) -> Batch:
     length = _round_up(longest, 4)
     more = size - batch.size
 
-    source = F.pad(batch.source, (0, length - batch.source.shape[1], 0, more))
-    target = F.pad(batch.target, (0, length + 1 - batch.target.shape[1], 0, more))
+    source = F.pad(batch.source, (0, length - batch.source.shape[1], 0, more), value=PAD)
+    target = F.pad(batch.target, (0, length + 1 - batch.target.shape[1], 0, more), value=PAD)
     source_lengths = F.pad(batch.source_lengths, (0, more), value=1)  # (size,)
     target_lengths = F.pad(batch.target_lengths, (0, more), value=1)  # (size,)
-    full = Layout(size, length, None, full=False)
-    layouts = (full, full)
+    padded = Layout(size, length, None, full=False)
+    layouts = (padded, padded)
     if packed:
         layouts = (
             _filled(Layout.of(source_lengths, length)),
@@ -136,7 +138,10 @@ def rounded(batch: Batch, *, packed: bool) -> Batch:
 
 
 def _filled(layout: Layout) -> Layout:
-    """The layout with one of few numbers of rows; those added all stand for one padding token."""
+    """The layout with one of few numbers of rows; those added all stand for one padding token.
+
+    A layout that lists its rows leaves some padding out, so there is such a token.
+    """
     if layout.rows is None or layout.back is None:
         return layout
     count = len(layout.rows)
@@ -173,7 +178,7 @@ class CapturedStep:
 
     def __init__(self, step: Callable[[Sequence[TrainingBatch], Tensor], None]) -> None:
         self.step = step
-        self.graphs: dict[tuple[tuple[int, ...], ...], _Graph] = {}
+        self.graphs: dict[tuple[tuple[int, ...] | None, ...], _Graph] = {}
         self.pool: Any = None
         self.warm = 0
 
@@ -184,12 +189,13 @@ class CapturedStep:
             self.step([batch], tokens.to(batch.device))
             return
 
-        shapes = tuple(tuple(x.shape) for x in _tensors(batch))
+        shapes = tuple(None if x is None else tuple(x.shape) for x in _tensors(batch))
         if shapes not in self.graphs:
             self.graphs[shapes] = self._capture(batch)
         recorded = self.graphs[shapes]
         for held, new in zip(_tensors(recorded.batch), _tensors(batch), strict=True):
-            held.copy_(new, non_blocking=True)
+            if held is not None and new is not None:
+                held.copy_(new, non_blocking=True)
         recorded.tokens.copy_(tokens, non_blocking=True)
         recorded.graph.replay()
 
@@ -211,9 +217,9 @@ class CapturedStep:
         return _Graph(graph, held, tokens)
 
 
-def _tensors(batch: Batch) -> list[Tensor]:
-    """All tensors that a step reads from a batch, in a fixed order."""
-    tensors = [getattr(batch, name) for name in TENSORS]
+def _tensors(batch: Batch) -> list[Tensor | None]:
+    """All tensors that a step reads from a batch, in a fixed order; None: it has no such."""
+    tensors: list[Tensor | None] = [getattr(batch, name) for name in TENSORS]
     for layout in batch.layouts or ():
-        tensors += [x for x in (layout.rows, layout.back) if x is not None]
+        tensors += [layout.rows, layout.back]
     return tensors
