@@ -21,8 +21,8 @@ from regard.inspection import page
 
 VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets"]
 FIELDS = (
-    "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples "
-    "seconds tokens_per_second"
+    "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter sequence_error wer "
+    "cer examples seconds tokens_per_second"
 )
 
 
@@ -459,30 +459,37 @@ def test_a_page_has_the_tree_of_its_own_answer(run, here):
 
 
 def test_evaluate(run):
-    assert "exact match" in call("evaluate", run.path)
+    said = call("evaluate", run.path)
+    assert "exact match" in said
+    assert "BLEU" not in said  # the answers are single words
 
 
 def test_evaluate_json(run):
     found = json.loads(call("evaluate", run.path, "--split", "dev", "--json"))
     assert list(found) == [*FIELDS.split(), "seen_in_training"]
-    assert all(0 <= found[name] <= 1 for name in ("token_accuracy", "exact_match", "wer"))
-    assert all(0 <= found[name] <= 100 for name in ("bleu", "chrf"))
+    rates = ("token_accuracy", "exact_match", "sequence_error")
+    assert all(0 <= found[name] <= 1 for name in rates)
+    assert found["sequence_error"] == 1 - found["exact_match"]
+    assert 0 <= found["chrf"] <= 100
     assert found["examples"] == 12
-    assert "version:" in found["bleu_signature"]
+    assert found["bleu"] is None  # sums have one-word answers
+    assert found["bleu_signature"] is None
 
 
 def test_evaluate_against(run):
     found = json.loads(call("evaluate", run.path, "--against", run.path, "--json"))
     assert found.pop("against") | {"p": None} == {
-        "a": found["bleu"],
-        "b": found["bleu"],
+        "a": found["exact_match"],
+        "b": found["exact_match"],
         "difference": 0,
         "low": 0,
         "high": 0,
         "p": None,
+        "metric": "exact_match",
     }
     assert list(found) == [*FIELDS.split(), "seen_in_training"]
-    assert "a difference of +0.00" in call("evaluate", run.path, "--against", run.path)
+    said = call("evaluate", run.path, "--against", run.path)
+    assert "exact match 0.00, the other 0.00: a difference of +0.00" in said
 
 
 def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):

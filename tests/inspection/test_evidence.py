@@ -166,7 +166,8 @@ def test_quality_is_kept_and_told(pruned):
     facts = pruned.manifest["pruned"]
     before, after = facts["before"], facts["after"]
     assert before["loss"] != after["loss"] <= before["loss"] + math.log(1.02)
-    assert all(after[name] >= before[name] - 0.5 for name in ("bleu", "exact_match"))
+    assert after["exact_match"] >= before["exact_match"] - 0.5
+    assert "bleu" not in before  # the answers are single words
     found = regard.evaluate(pruned, split="dev").report
     terms = 100 * found.examples  # sums in fp32, over fewer tokens than that
     assert found.loss == pytest.approx(after["loss"], rel=float(np.finfo(np.float32).eps) * terms)
@@ -358,9 +359,7 @@ def test_a_wrong_token_is_told_before_anything_is_computed(run, monkeypatch):
 def test_prune_prints_the_scores(run, tmp_path):
     done = call("prune", run.path, "--out", tmp_path / "new", "--tolerance", "0.02")
     assert done.exit_code == 0, done.exception
-    assert all(
-        name in done.stdout for name in ("loss", "bleu", "exact_match", "of 6 heads are silent")
-    )
+    assert all(name in done.stdout for name in ("loss", "exact_match", "of 6 heads are silent"))
     told = json.loads(
         call("prune", run.path, "--out", tmp_path / "two", "--tolerance", "0.02", "--json").stdout
     )

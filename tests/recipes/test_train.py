@@ -99,7 +99,7 @@ def test_thin_thread(run, capsys):
     ]
     for row in found.report.rows():
         print(*row)
-    assert "BLEU" in capsys.readouterr().out
+    assert "sequence error" in capsys.readouterr().out
 
 
 def test_the_folder(run):
@@ -359,7 +359,7 @@ def test_evaluate_with_several_references(run, tmp_path):
     assert found.pairs[0].targets == ("no", answers[0], "neither")
     assert found.answers == answers
     assert found.report.exact_match == pytest.approx(2 / 3)
-    assert found.report.wer == pytest.approx(1 / 3)
+    assert found.report.sequence_error == pytest.approx(1 / 3)
 
 
 def test_evaluate_against_itself(run):

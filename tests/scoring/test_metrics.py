@@ -71,10 +71,9 @@ def test_ragged_references(name: str) -> None:
     assert better < 0 if name == "ter" else better > 0
 
 
-@pytest.mark.parametrize(
-    "score", [metrics.bleu, metrics.chrf, metrics.ter, metrics.exact_match, metrics.per]
-)
-def test_mistakes_are_told_in_words(score) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "exact_match", "wer", "cer"])
+def test_mistakes_are_told_in_words(name: str) -> None:
+    score = getattr(metrics, name)
     with pytest.raises(UserError, match="empty"):
         score([], [])
     with pytest.raises(UserError, match="pair up"):
@@ -91,22 +90,58 @@ def test_all_outputs_empty() -> None:
     assert metrics.chrf(empty, answers).score == 0
     assert metrics.ter(empty, answers).score == 100
     assert metrics.exact_match(empty, answers) == 0
-    assert metrics.wer(empty, answers) == 1
-    assert metrics.per(empty, answers) == 1
-    assert metrics.per([""], [[""]]) == 0
-    assert metrics.per(["x"], [[""]]) == 1
+    assert metrics.sequence_error(empty, answers) == 1
+    for rate in (metrics.wer, metrics.cer):
+        assert rate(empty, answers) == 1
+        assert rate([""], [[""]]) == 0
+        assert rate(["x"], [[""]]) == 1
 
 
-def test_word_and_phoneme_error_rate_take_the_nearest_pronunciation() -> None:
+def test_error_rates_take_the_nearest_reference() -> None:
     outputs = ["T AH M EY T OW", "R EH D", "K AE T"]
     answers = [["T AH M AA T OW", "T AH M EY T OW"], ["R IY D", "R EH D IY"], ["D AO G"]]
     assert metrics.exact_match(outputs, answers) == pytest.approx(1 / 3)
-    assert metrics.wer(outputs, answers) == pytest.approx(2 / 3)
+    assert metrics.sequence_error(outputs, answers) == pytest.approx(2 / 3)
     # 0 of 6; one edit to either, the longer has 4; 3 of 3
-    assert metrics.per(outputs, answers) == pytest.approx(4 / 13)
-    assert metrics.per(outputs, [list(reversed(a)) for a in answers]) == metrics.per(
-        outputs, answers
-    )
+    assert metrics.wer(outputs, answers) == pytest.approx(4 / 13)
+    reversed_answers = [list(reversed(texts)) for texts in answers]
+    assert metrics.wer(outputs, reversed_answers) == metrics.wer(outputs, answers)
+
+
+def test_word_and_character_error_rate_by_hand() -> None:
+    outputs = ["the cat sat", "a dog"]
+    answers = [["the cats sat down"], ["a dog"]]
+    assert metrics.wer(outputs, answers) == pytest.approx(2 / 6)  # cats, down
+    assert metrics.cer(outputs, answers) == pytest.approx(6 / 22)  # s, " down"
+    assert not hasattr(metrics, "per")
+
+
+@pytest.mark.parametrize(
+    ("references", "applies"),
+    [
+        ([["15"], ["-7"]], False),
+        ([["2024-01-02"], ["1999-12-31"]], False),
+        ([["猫が好きです。"]], False),  # no spaces: one word to BLEU
+        ([["oui"]] * 95 + [["je suis ici ."]] * 5, False),
+        ([["New York"], ["San Diego"]], False),  # no four tokens: BLEU is always 0
+        ([["Je suis calme."], ["Va !"]], True),
+        ([["K AE T S"], ["D AO G"]], True),
+    ],
+)
+def test_where_bleu_says_something(references: list[list[str]], applies: bool) -> None:
+    assert metrics.bleu_applies(references) == applies
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
+def test_no_warning_about_tokenised_text(
+    name: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outputs = ["he is calm ."] * 200
+    references = [["she is calm ."]] * 200
+    getattr(metrics, name)(outputs, references)
+    metrics.sacre(name).corpus_score(outputs, metrics.columns(references))
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
 
 
 @given(words, words)

@@ -9,8 +9,8 @@ from regard.scoring import metrics
 from regard.scoring.report import Report, report
 
 FIELDS = (
-    "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter wer per examples "
-    "seconds tokens_per_second"
+    "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter sequence_error wer "
+    "cer examples seconds tokens_per_second"
 )
 HYPOTHESES = ["the cat sat on the mat", "a dog"]
 REFERENCES = [["the cat sat on the mat"], ["the dog", "dogs"]]
@@ -33,9 +33,10 @@ def test_the_fields_of_evaluate_json_in_order() -> None:
     assert made.perplexity == pytest.approx(math.exp(0.5))
     assert made.token_accuracy == 0.75
     assert made.exact_match == 0.5
-    assert made.wer == 0.5
+    assert made.sequence_error == 0.5
+    assert made.wer == metrics.wer(HYPOTHESES, REFERENCES)
+    assert made.cer == metrics.cer(HYPOTHESES, REFERENCES)
     assert made.bleu == metrics.bleu(HYPOTHESES, REFERENCES).score
-    assert made.per == metrics.per(HYPOTHESES, REFERENCES)
     assert made.examples == 2
     assert made.tokens_per_second == 15
 
@@ -46,6 +47,23 @@ def test_rows_fit_a_table() -> None:
     assert all(len(row) == 3 and all(row) for row in rows)
     assert rows[5][:2] == ("signature", make().bleu_signature)
     assert ("exact match", "50.00%") in [row[:2] for row in rows]
+
+
+def test_bleu_is_left_out_of_one_word_answers() -> None:
+    figures: dict[str, Any] = {"loss": 0.5, "tokens": 8, "correct": 6, "seconds": 2.0}
+    answers = ["15", "-7", "New York"] + ["8"] * 20
+    references = [[answer] for answer in answers]
+    made = report(answers, references, answers, **figures, generated_tokens=30)
+    assert made.as_dict()["bleu"] is None
+    assert made.as_dict()["bleu_signature"] is None
+    assert not {"BLEU", "signature"} & {name for name, _, _ in made.rows()}
+    assert made.exact_match == 1
+
+
+def test_the_table_says_what_papers_on_pronunciation_call_the_sequence_error() -> None:
+    meanings = {name: meaning for name, _, meaning in make().rows()}
+    assert "papers on pronunciation call it WER" in meanings["sequence error"]
+    assert "PER" not in meanings
 
 
 def test_nothing_overflows_and_json_stays_json() -> None:

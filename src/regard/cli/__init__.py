@@ -178,13 +178,20 @@ def _print_evaluation(evaluation: Any) -> None:
             f"the training data"
         )
 
-    comparison = evaluation.comparison
-    if comparison is not None:
-        interval = f"95 %: {comparison.low:+.2f} … {comparison.high:+.2f}, p = {comparison.p:.3f}"
-        print(
-            f"BLEU {comparison.a:.2f}, the other {comparison.b:.2f}: a difference of "
-            f"{comparison.difference:+.2f} ({interval})"
-        )
+    if evaluation.comparison is not None:
+        print(_compared(evaluation.comparison))
+
+
+def _compared(comparison: Any) -> str:
+    """A comparison in one line, its scores from 0 to 100."""
+    name = "exact match" if comparison.metric == "exact_match" else "BLEU"
+    scale = 100 if comparison.metric == "exact_match" else 1
+    low = f"{scale * comparison.low:+.2f}"
+    high = f"{scale * comparison.high:+.2f}"
+    return (
+        f"{name} {scale * comparison.a:.2f}, the other {scale * comparison.b:.2f}: a difference of "
+        f"{scale * comparison.difference:+.2f} (95 %: {low} … {high}, p = {comparison.p:.3f})"
+    )
 
 
 def _evaluate_waiting(

@@ -18,9 +18,9 @@ from regard.inference.translator import Translator, load
 from regard.recipes.preparing import open_split_of, open_splits, seen_in_training
 from regard.records.result import Result
 from regard.runs.run import Run
-from regard.scoring import Report, bleu, report
+from regard.scoring import Report, bleu, bleu_applies, report
 from regard.scoring.latency import average_lagging, delays, laal
-from regard.scoring.significance import Comparison, paired_bootstrap
+from regard.scoring.significance import Comparison, Metric, paired_bootstrap
 from regard.text.vocabulary import normalise
 from regard.training.loss import mean_loss
 
@@ -49,7 +49,8 @@ def evaluate(
     """Judge a run on a split of its own data, or on `data`.
 
     A file is judged as a whole. Each source is translated once, and judged against all its
-    references. `against`: another run to compare with.
+    references. `against`: another run to compare with, by BLEU, or by exact match where BLEU says
+    nothing.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, seen = _judged_and_seen(run, data, split)
@@ -67,7 +68,10 @@ def evaluate(
     if against is not None:
         other_results = load(against, beam=beam, device=device).translate(sources)
         other_answers = [result.text for result in other_results]
-        comparison = paired_bootstrap(answers, other_answers, references, tokenize=tokenize)
+        metric: Metric = "bleu" if bleu_applies(references, tokenize) else "exact_match"
+        comparison = paired_bootstrap(
+            answers, other_answers, references, metric=metric, tokenize=tokenize
+        )
 
     teacher_forced = _reference_loss(run, translator, pairs)
     scores = report(

@@ -25,7 +25,7 @@ from regard.runs import storage
 from regard.runs.card import write_card
 from regard.runs.run import Parts, Run
 from regard.runs.weights import get_weights, set_weights
-from regard.scoring import bleu, exact_match
+from regard.scoring import bleu, bleu_applies, exact_match
 from regard.training.checkpoint import (
     average_checkpoints,
     load_checkpoint,
@@ -280,23 +280,26 @@ def _validator(run: Run, device: torch.device) -> Validate | None:
     """What looks at the dev data; None: there is none.
 
     It measures loss and accuracy of every token, and with train.metric=exact_match or bleu also
-    decodes the first sentences.
+    decodes the first sentences. BLEU is left out where it says nothing and is not asked for.
     """
     if not (run.path / "data" / "dev").exists():
         return None
     corpus = Corpus.open(run.path / "data" / "dev")
     pairs = _texts(run, 500)
+    references = [pair.targets for pair in pairs]
+    metric = run.config.train.metric
+    tokenize = run.config.data.bleu_tokenize
 
     def validate(model: Seq2Seq) -> Mapping[str, float]:
         scores = mean_loss(model, corpus, run.config.data.batch_tokens, device)
-        if run.config.train.metric in ("exact_match", "bleu"):
+        if metric in ("exact_match", "bleu"):
             greedy = dataclasses.replace(run.config.search, width=1)
             translator = Translator(model, run.source, run.target, greedy)
             results = translator.translate(pair.source for pair in pairs)
             answers = [result.text for result in results]
-            references = [pair.targets for pair in pairs]
             scores["exact_match"] = exact_match(answers, references)
-            scores["bleu"] = bleu(answers, references, run.config.data.bleu_tokenize).score
+            if metric == "bleu" or bleu_applies(references, tokenize):
+                scores["bleu"] = bleu(answers, references, tokenize).score
         return scores
 
     return validate

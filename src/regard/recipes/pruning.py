@@ -21,7 +21,7 @@ from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_w
 from regard.runs import storage
 from regard.runs.card import write_card
 from regard.runs.run import Run
-from regard.scoring import bleu, exact_match
+from regard.scoring import bleu, bleu_applies, exact_match
 
 
 @torch.inference_mode()
@@ -89,15 +89,15 @@ class _Judge:
         self._batches = batches_of(translator, pairs)
 
     def scores(self, silent: list[Head]) -> dict[str, float]:
-        """Loss, BLEU and exact match (0 to 100) without these heads."""
+        """Loss, BLEU (where it says anything) and exact match (0 to 100) without these heads."""
         with without(self._translator.model, silent):
             results = self._translator.translate(source for source, _ in self._pairs)
             answers = [result.text for result in results]
-        return {
-            "loss": self._loss(silent),
-            "bleu": bleu(answers, self._references, self._tokenize).score,
-            "exact_match": 100 * exact_match(answers, self._references),
-        }
+        scores = {"loss": self._loss(silent)}
+        if bleu_applies(self._references, self._tokenize):
+            scores["bleu"] = bleu(answers, self._references, self._tokenize).score
+        scores["exact_match"] = 100 * exact_match(answers, self._references)
+        return scores
 
     def spare_heads(self, highest_loss: float) -> list[Head]:
         """The heads without which, all together, the loss stays low enough; least needed first."""
@@ -113,7 +113,7 @@ class _Judge:
 
 def _fell_too_far(before: dict[str, float], after: dict[str, float], points: float) -> bool:
     """Whether BLEU or exact match has fallen by more than so many points."""
-    return any(after[name] < before[name] - points for name in ("bleu", "exact_match"))
+    return any(after[name] < before[name] - points for name in before if name != "loss")
 
 
 def _validation_pairs(run: Run, count: int) -> list[tuple[str, str]]:

@@ -30,8 +30,21 @@ def bleu(hypotheses: Texts, references: References, tokenize: str = "13a") -> Co
     It is 0 if no output has four words. tokenize: sacreBLEU's tokenizer; "none" if the text is
     tokenised already.
     """
-    # force: no warning about text that is tokenised already
-    return _corpus(sacre("bleu", tokenize=tokenize, force=True), hypotheses, references)
+    return _corpus(sacre("bleu", tokenize=tokenize), hypotheses, references)
+
+
+def bleu_applies(references: References, tokenize: str = "13a") -> bool:
+    """Whether BLEU says anything about answers like these.
+
+    It says nothing where nine in ten references are single words, or none has four tokens: then it
+    is 0 or a second name for exact match.
+    """
+    texts = [text for answers in references for text in answers]
+    single_words = sum(len(text.split()) <= 1 for text in texts)
+    if single_words >= 0.9 * len(texts):
+        return False
+    tokens_of = sacre("bleu", tokenize=tokenize).tokenizer
+    return any(len(tokens_of(text).split()) >= 4 for text in texts)
 
 
 def chrf(hypotheses: Texts, references: References) -> CorpusScore:
@@ -52,6 +65,8 @@ def sacre(name: str, **options: Any) -> Any:
     # Imported when it is used, for it is slow to start.
     from sacrebleu import metrics
 
+    if name == "bleu":
+        options["force"] = True  # do not warn about text that is tokenised already
     return getattr(metrics, name.upper())(**options)
 
 
@@ -89,34 +104,53 @@ def exact_match(hypotheses: Texts, references: References) -> float:
     return hits / len(hypotheses)
 
 
-def wer(hypotheses: Texts, references: References) -> float:
-    """Share of outputs, 0 to 1, that equal none of their references.
+def sequence_error(hypotheses: Texts, references: References) -> float:
+    """Share of outputs, 0 to 1, that equal none of their references: one minus exact match.
 
-    In work on pronunciation this is the word error rate: every output is one word.
+    Papers on pronunciation call this the word error rate, since each of their outputs is one word.
     """
     return 1.0 - exact_match(hypotheses, references)
 
 
-def per(hypotheses: Texts, references: References) -> float:
-    """Phoneme error rate: edits to the nearest reference, per token of that reference.
+def wer(hypotheses: Texts, references: References) -> float:
+    """Word error rate: word edits to the nearest reference, per word of that reference.
 
-    Tokens are separated by spaces.
+    Words are separated by white space, so for phonemes written "K AE T" this is the phoneme error
+    rate. It may exceed 1.
     """
     check(hypotheses, references)
+    word_references = [[text.split() for text in answers] for answers in references]
+    return _error_rate([text.split() for text in hypotheses], word_references)
+
+
+def cer(hypotheses: Texts, references: References) -> float:
+    """Character error rate: character edits to the nearest reference, per character of it.
+
+    Spaces count. It may exceed 1.
+    """
+    check(hypotheses, references)
+    return _error_rate(hypotheses, references)
+
+
+Sequences = Sequence[Sequence[Hashable]]
+
+
+def _error_rate(hypotheses: Sequences, references: Sequence[Sequences]) -> float:
+    """Edits to the nearest reference over the whole corpus, divided by the references' length."""
     edits = 0
     length = 0
     for hypothesis, answers in zip(hypotheses, references):
-        distance, answer_length = _nearest(hypothesis.split(), [text.split() for text in answers])
+        distance, answer_length = _nearest(hypothesis, answers)
         edits += distance
         length += answer_length
     return edits / length if length else float(edits > 0)
 
 
-def _nearest(tokens: list[str], answers: list[list[str]]) -> tuple[int, int]:
+def _nearest(hypothesis: Sequence[Hashable], answers: Sequences) -> tuple[int, int]:
     """The distance to the nearest answer, and the length of that answer."""
     # Among equally near answers the longest, so that their order does not matter.
     distance, negative_length = min(
-        (edit_distance(tokens, answer), -len(answer)) for answer in answers
+        (edit_distance(hypothesis, answer), -len(answer)) for answer in answers
     )
     return distance, -negative_length
 
@@ -124,17 +158,30 @@ def _nearest(tokens: list[str], answers: list[list[str]]) -> tuple[int, int]:
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
     """The fewest insertions, deletions and substitutions that turn `a` into `b`.
 
-    This is the table of the textbook, of which only one row is kept.
+    The textbook's table, a whole column at a time (Hyyrö 2003): neighbouring cells differ by at
+    most one, so the bits of an integer hold a column's rises and falls, one bit for each of `b`.
     """
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        corner = row[0]  # the cell above and to the left
-        row[0] = i
-        for j, y in enumerate(b, 1):
-            substituted = corner + (x != y)
-            corner = row[j]
-            row[j] = min(corner + 1, row[j - 1] + 1, substituted)
-    return row[-1]
+    places: dict[Hashable, int] = {}
+    for i, y in enumerate(b):
+        places[y] = places.get(y, 0) | 1 << i
+
+    every_bit = (1 << len(b)) - 1
+    last_bit = 1 << len(b) >> 1
+    rises = every_bit  # from each cell of the column to the one below it
+    falls = 0
+    distance = len(b)
+    for x in a:
+        same = places.get(x, 0)
+        diagonal = (((same & rises) + rises) ^ rises) | same | falls  # where it costs nothing
+        row_rises = falls | (every_bit & ~(diagonal | rises))  # from the column before this one
+        row_falls = rises & diagonal
+        distance += bool(row_rises & last_bit) - bool(row_falls & last_bit)
+
+        row_rises = row_rises << 1 | 1  # the first row counts the deletions of all of `a`
+        row_falls <<= 1
+        rises = every_bit & (row_falls | ~(diagonal | row_rises))
+        falls = every_bit & row_rises & diagonal
+    return distance if b else len(a)
 
 
 def sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str], order: int = 4) -> float:

@@ -11,7 +11,8 @@ from regard.scoring import metrics
 class Report:
     """The fields of `evaluate --json`, in its order.
 
-    Each is annotated with its name, its format and its meaning in a table.
+    Each is annotated with its name, its format and its meaning in a table. BLEU is None where it
+    says nothing: for answers of one word.
     """
 
     loss: Annotated[
@@ -27,12 +28,18 @@ class Report:
         float, "token accuracy", ".2%", "next token right, given the reference so far"
     ]
     exact_match: Annotated[float, "exact match", ".2%", "whole output equals a reference"]
-    bleu: Annotated[float, "BLEU", ".2f", "overlap of one to four words in a row, 0 to 100"]
-    bleu_signature: Annotated[str, "signature", "", "how sacreBLEU counted it"]
+    bleu: Annotated[float | None, "BLEU", ".2f", "overlap of one to four words in a row, 0 to 100"]
+    bleu_signature: Annotated[str | None, "signature", "", "how sacreBLEU counted it"]
     chrf: Annotated[float, "chrF", ".2f", "overlap of character n-grams, 0 to 100"]
     ter: Annotated[float, "TER", ".2f", "edits per 100 reference words; lower is better"]
-    wer: Annotated[float, "WER", ".2%", "whole output wrong; lower is better"]
-    per: Annotated[float, "PER", ".2%", "edits per token of the nearest reference; lower is better"]
+    sequence_error: Annotated[
+        float,
+        "sequence error",
+        ".2%",
+        "whole output wrong: 1 - exact match; papers on pronunciation call it WER",
+    ]
+    wer: Annotated[float, "WER", ".2%", "word edits per reference word; lower is better"]
+    cer: Annotated[float, "CER", ".2%", "character edits per reference character; lower is better"]
     examples: Annotated[int, "examples", ",", "scored"]
     seconds: Annotated[float, "seconds", ".1f", "spent generating"]
     tokens_per_second: Annotated[float, "tokens/s", ",.0f", "generated"]
@@ -46,12 +53,13 @@ class Report:
         return values
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """For a table: name, value, and what it means in one line."""
+        """For a table: name, value, and what it means in one line; without what is None."""
         rows = []
         for field, hint in get_type_hints(Report, include_extras=True).items():
             name, form, meaning = hint.__metadata__
-            value = format(getattr(self, field), form)
-            rows.append((name, value, meaning))
+            value = getattr(self, field)
+            if value is not None:
+                rows.append((name, format(value, form), meaning))
         return rows
 
 
@@ -73,18 +81,21 @@ def report(
     for BLEU.
     """
     metrics.check(hypotheses, references, sources)
-    bleu = metrics.bleu(hypotheses, references, tokenize)
+    bleu = None
+    if metrics.bleu_applies(references, tokenize):
+        bleu = metrics.bleu(hypotheses, references, tokenize)
     return Report(
         loss=loss,
         perplexity=math.exp(min(loss, 700.0)),  # exp(710) is too large for a float
         token_accuracy=correct / max(tokens, 1),
         exact_match=metrics.exact_match(hypotheses, references),
-        bleu=bleu.score,
-        bleu_signature=bleu.signature,
+        bleu=bleu.score if bleu else None,
+        bleu_signature=bleu.signature if bleu else None,
         chrf=metrics.chrf(hypotheses, references).score,
         ter=metrics.ter(hypotheses, references).score,
+        sequence_error=metrics.sequence_error(hypotheses, references),
         wer=metrics.wer(hypotheses, references),
-        per=metrics.per(hypotheses, references),
+        cer=metrics.cer(hypotheses, references),
         examples=len(hypotheses),
         seconds=seconds,
         tokens_per_second=generated_tokens / seconds if seconds > 0 else 0.0,

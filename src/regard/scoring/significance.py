@@ -26,6 +26,7 @@ class Comparison(NamedTuple):
     high: float
     p: float
     """How often chance alone shows a difference at least as large, in either direction."""
+    metric: Metric = "bleu"
 
 
 def paired_bootstrap(
@@ -63,7 +64,7 @@ def paired_bootstrap(
     as_far = np.abs(differences - differences.mean()) >= abs(difference) - 1e-9
     p = (int(as_far.sum()) + 1) / (samples + 1)
 
-    return Comparison(whole_a, whole_b, difference, float(low), float(high), p)
+    return Comparison(whole_a, whole_b, difference, float(low), float(high), p, metric)
 
 
 def _scorer(outputs: Texts, references: References, metric: Metric, tokenize: str) -> Scorer:
@@ -73,7 +74,7 @@ def _scorer(outputs: Texts, references: References, metric: Metric, tokenize: st
         hits = np.array([text in answers for text, answers in zip(outputs, references)])  # (N,)
         return lambda counts: float((counts @ hits) / counts.sum())
 
-    options = {"tokenize": tokenize, "force": True} if metric == "bleu" else {}
+    options = {"tokenize": tokenize} if metric == "bleu" else {}
     return sacre_scorer(sacre(metric, **options), outputs, references)
 
 
