@@ -24,7 +24,8 @@ class Skipped:
     is no news.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "line") -> None:
+        self.unit = unit  # what is counted
         self.counts: dict[tuple[str, str], int] = defaultdict(int)  # by (file, reason)
         self.first: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._last: dict[tuple[str, str], int] = defaultdict(int)
@@ -49,8 +50,8 @@ class Skipped:
             numbers = ", ".join(map(str, self.first[file, reason]))
             if count > 10:
                 numbers += ", …"
-            s = "s" if count > 1 else ""
-            messages.append(f"{file}: skipped {count:,} line{s}: {reason} (line{s} {numbers})")
+            units = self.unit if count == 1 else f"{self.unit}s"
+            messages.append(f"{file}: skipped {count:,} {units}: {reason} ({units} {numbers})")
         return messages
 
 

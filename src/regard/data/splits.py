@@ -3,7 +3,7 @@
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress, islice, zip_longest
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.drawn import Drawn
+from regard.data.items import Items, Table, named_splits, open_items
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
 from regard.data.readers import SUFFIXES, ReadSoFar, aligned, plain_name, read
@@ -22,9 +23,6 @@ from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
 from regard.text.vocabulary import normalise
-
-Items = Iterable[tuple[str, str | Sequence[str]]]
-"""Any (source, target) or (source, targets)."""
 
 Codes = npt.NDArray[np.uint8]
 """The split of each pair: one of the four numbers below."""
@@ -120,6 +118,7 @@ class Splits:
     skipped: Skipped = field(default_factory=Skipped)
     notes: list[str] = field(default_factory=list)
     drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
+    columns: tuple[str, str] = ("", "")  # the names of source and target in pairs from Python
 
     def seen_in_training(self, sources: Iterable[str]) -> int:
         """How many of these sources, each counted once, stand in training just as they are."""
@@ -309,33 +308,51 @@ def _some(
         raise UserError(f"{spec}: no usable pair for {part} (a line is source TAB target): {why}")
 
 
-def from_iterable(data: Items, *, keep: Keep | None = None, **deal: Any) -> Splits:
-    """Splits of any (source, target) or (source, targets).
+def from_iterable(
+    data: Items,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    keep: Keep | None = None,
+    **deal: Any,
+) -> Splits:
+    """Splits of pairs given from Python; for what they may be see `Items`.
 
-    An iterator, which can be read but once, is kept: in memory, or by `keep`.
+    A dict such as {"train": pairs, "dev": pairs} has its own splits. `source` and `target` name
+    columns. An iterator, which can be read only once, is kept: in memory, or by `keep`.
     """
-    read_once = iter(data) is data
-    items: Items = list(data) if read_once and keep is None else data
+    parts = named_splits(data) or {"train": data}
+    if "train" not in parts:
+        raise UserError(f"data is a dict of splits without 'train': {', '.join(parts)}")
 
-    share: Callable[[int], float | None] = _unknown_share
-    if isinstance(items, Sized) and len(items):
-        share = partial(_share_of, len(items))
-    stream = _stream(partial(_numbered, lambda: items), share, keep)
-    return _dealt(Splits("pairs", stream), Deal(**deal))
+    skipped = Skipped("item")
+    tables: dict[str, Table] = {}
+    streams: dict[str, Stream] = {}
+    for part, items in parts.items():
+        if keep is None and isinstance(items, Iterator):
+            items = list(items)
+        name = "pairs" if len(parts) == 1 else f"{part} pairs"
+        table = open_items(items, source or "", target or "", name=name)
+        share = partial(_share_of, table.size) if table.size else _unknown_share
+        tables[part] = table
+        streams[part] = _stream(partial(table.pairs, skipped), share, keep)
+
+    splits = Splits(
+        "pairs",
+        train=streams["train"],
+        dev=streams.get("dev"),
+        test=streams.get("test"),
+        skipped=skipped,
+        notes=tables["train"].notes,
+        columns=(tables["train"].source, tables["train"].target),
+    )
+    return _dealt(splits, Deal(**deal))
 
 
-def _numbered(items: Callable[[], Items]) -> Iterator[Pair]:
-    """The items as normalised pairs, numbered from 1."""
-    for line, item in enumerate(items(), 1):
-        try:
-            source, target = item
-            texts = (source, target) if isinstance(target, str) else (source, *target)
-            first, second, *more = map(normalise, texts)
-        except (TypeError, ValueError, AttributeError):
-            raise UserError(
-                f"item {line} of the pairs: a pair is (source, target) or (source, [targets])"
-            ) from None
-        yield Pair(first, (second, *more), line)
+def _numbered(items: Callable[[], Pairs]) -> Iterator[Pair]:
+    """The pairs of a task, normalised and numbered from 1."""
+    for line, (source, target) in enumerate(items(), 1):
+        yield Pair(normalise(source), (normalise(target),), line)
 
 
 def _generated(
@@ -352,7 +369,7 @@ def _generated(
     counts = _counts(task, options, deal)
     draw = partial(task.pairs, seed=deal.seed, options=options)
 
-    def stream(part: str, items: Callable[[], Items]) -> Stream:
+    def stream(part: str, items: Callable[[], Pairs]) -> Stream:
         return _stream(partial(_numbered, items), partial(_share_of, counts[part]), keep)
 
     parts = [part for part in task.splits if counts[part]]

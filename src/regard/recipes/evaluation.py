@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from regard.data.corpus import encode
+from regard.data.held_out import read_held_out
+from regard.data.items import Items, named_splits, open_items
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers import plain_name
 from regard.data.splits import group_references, named_data, open_data
@@ -39,7 +41,7 @@ class Evaluation:
 
 def evaluate(
     run: str | Path | Run,
-    data: str | Path | None = None,
+    data: str | Path | Items | None = None,
     *,
     split: str = "test",
     beam: int | None = None,
@@ -48,9 +50,9 @@ def evaluate(
 ) -> Evaluation:
     """Judge a run on a split of its own data, or on `data`.
 
-    A file is judged as a whole. Each source is translated once, and judged against all its
-    references. `against`: another run to compare with, by BLEU, or by exact match where BLEU says
-    nothing.
+    `data` may also be pairs, in any form that `train` takes. A file or pairs are judged as a whole.
+    Each source is translated once, and judged against all its references. `against`: another run to
+    compare with, by BLEU, or by exact match where BLEU says nothing.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, seen = _judged_and_seen(run, data, split)
@@ -118,7 +120,7 @@ class Waiting:
 def evaluate_waiting(
     run: str | Path | Run,
     waits: Sequence[float],
-    data: str | Path | None = None,
+    data: str | Path | Items | None = None,
     *,
     split: str = "test",
     device: str = "auto",
@@ -172,7 +174,7 @@ def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]
 
 
 def _judged_and_seen(
-    run: Run, data: str | Path | None, split: str
+    run: Run, data: str | Path | Items | None, split: str
 ) -> tuple[list[Pair], int | None]:
     """The pairs to judge a run by, and how many of their sources are in its training data.
 
@@ -188,15 +190,15 @@ def _judged_and_seen(
     return pairs, seen_in_training(trained_on, pairs)
 
 
-def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
-    """The pairs to judge a run by: of a split, or a whole file."""
+def _judged(run: Run, data: str | Path | Items | None, split: str) -> Iterable[Pair]:
+    """The pairs to judge a run by: of a split, a whole file, or given from Python."""
     trained_on = run.config.data
     if data is None and not trained_on.path:
-        raise UserError(
-            f"{run.path}: trained on pairs given from Python; say which data to judge it on"
-        )
+        return _kept(run, split)
     if data is None:
         return open_split_of(trained_on, split)
+    if not isinstance(data, str | Path):
+        return _given(run, data, split)
 
     spec = named_data(data)
     if Path(spec).is_file() and spec not in TASKS:
@@ -209,3 +211,28 @@ def _judged(run: Run, data: str | Path | None, split: str) -> Iterable[Pair]:
     options = trained_on.options if spec == trained_on.path else {}  # those of the run's own task
     judged_on = dataclasses.replace(trained_on, path=spec, options=options, limit=0)
     return open_split_of(judged_on, split)
+
+
+def _kept(run: Run, split: str) -> list[Pair]:
+    """The pairs of a split that a run trained on pairs from Python has kept."""
+    pairs = read_held_out(run.path / "data", split)
+    if pairs is None:
+        files = sorted((run.path / "data").glob("*.jsonl"))
+        names = " and ".join(file.stem for file in files) or "none"
+        raise UserError(
+            f"{run.path}: trained on pairs given from Python, of which it keeps {names}, not "
+            f"{split!r}: give the pairs to judge it by, evaluate(run, pairs)"
+        )
+    return pairs
+
+
+def _given(run: Run, data: Items, split: str) -> Iterable[Pair]:
+    """The pairs that the caller gives: all of them, or the split of a dict of splits."""
+    splits = named_splits(data)
+    if splits is not None:
+        if split not in splits:
+            raise UserError(f"the data has no split {split!r}; it has {', '.join(splits)}")
+        data = splits[split]
+    trained_on = run.config.data
+    table = open_items(data, trained_on.source, trained_on.target, strict=False)
+    return table.pairs(Skipped("item"))

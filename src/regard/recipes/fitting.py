@@ -64,8 +64,7 @@ def fit(
             _train(run, trainer, parts, validate, reporter, stop_request)
         if world.any(stop_request.came) and not trainer.progress.finished:
             raise Interrupted(
-                f"stopped and saved; go on with: regard train {run.config.data.path} --out "
-                f"{run.path} --resume",
+                f"stopped and saved; go on with: {_way_on(run)}",
                 stop_request.signal_number or signal.SIGTERM,  # another process may have got it
             )
 
@@ -74,6 +73,14 @@ def fit(
             _finish(run, world.device, parts)
         world.wait()
     return run
+
+
+def _way_on(run: Run) -> str:
+    """What a person types to go on with a run that was stopped."""
+    data = run.config.data.path
+    if not data:
+        return f"regard.train(pairs, out={str(run.path)!r}, resume=True)"
+    return f"regard train {data} --out {run.path} --resume"
 
 
 def _resumed_trainer(

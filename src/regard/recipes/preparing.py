@@ -12,10 +12,11 @@ import torch
 from regard import config as settings
 from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import Corpus, encode
+from regard.data.held_out import write_held_out
+from regard.data.items import Items
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped
 from regard.data.splits import (
-    Items,
     Keep,
     Leaks,
     Overlap,
@@ -117,7 +118,8 @@ def prepare(
         base.keep_start(claim.aside)
 
     data = settings.build({"data": given["data"]}).data
-    splits = _read_once(data, pairs, claim.folder, reporter)
+    splits = _read_once(data, pairs, claim, reporter)
+    given = _with_columns(given, splits)
     if plan_settings:
         given = _plan(given, splits, reporter)
     config = _decide_by_machine(settings.build(given))
@@ -164,6 +166,14 @@ def _inherit(given: Settings, base: Run) -> Settings:
     return settings.merge({"model": inherited["model"], "text": inherited["text"]}, given)
 
 
+def _with_columns(given: Settings, splits: Splits) -> Settings:
+    """Note the columns that were found in pairs from Python, to find them in other pairs later."""
+    source, target = splits.columns
+    if not source:
+        return given
+    return settings.merge(given, {"data": {"source": source, "target": target}})
+
+
 def _plan(given: Settings, splits: Splits, reporter: Reporter) -> Settings:
     """Choose what was not given by looking at the data, and say why."""
     chosen, reasons = planning.choose(splits, given)
@@ -206,22 +216,30 @@ def _decide_by_data(config: Config, corpus: Corpus, parameters: int) -> Config:
 # data
 
 
-def _read_once(data: DataConfig, pairs: Items | None, folder: Path, reporter: Reporter) -> Splits:
+def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Reporter) -> Splits:
     """Read the data to its end, and keep a cleaned copy beside where the run will be.
 
-    Everything after this reads the copy.
+    Everything after this reads the copy. Of pairs from Python, which nobody else can read again,
+    the run keeps dev and test as text.
     """
-    nearby = next(parent for parent in folder.resolve().parents if parent.is_dir())
+    nearby = next(parent for parent in claim.folder.resolve().parents if parent.is_dir())
     with reporter.progress("% of the data read") as tell:
         keep = partial(Kept, folder=nearby, tell=tell)
         if pairs is None:
             splits = open_splits(data, keep)
         else:
-            splits = from_iterable(pairs, keep=keep, **_deal(data))
+            splits = from_iterable(
+                pairs, source=data.source, target=data.target, keep=keep, **_deal(data)
+            )
 
         for stream in (splits.train, splits.dev):
             if stream is not None and isinstance(stream.read, Kept):
                 stream.read.fill()
+
+        if pairs is not None:
+            for name, stream in (("dev", splits.dev), ("test", splits.test)):
+                if stream is not None:
+                    write_held_out(claim.aside / "data", name, stream)
 
     # Training has no use for the others, and they hold memory.
     return replace(splits, test=None, long=None, drawn=None)

@@ -1,14 +1,15 @@
 """Data -> a trained run."""
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regard import config as settings
 from regard.config import Config, Settings
-from regard.data.splits import Items, named_data
+from regard.data.items import Items
+from regard.data.splits import named_data
 from regard.errors import UserError
 from regard.nn.devices import pick_device, state_kept
 from regard.presets import preset as read_preset
@@ -34,7 +35,7 @@ CHANGEABLE = {
 
 
 def train(
-    data: str | Path | Iterable[tuple[str, str | Sequence[str]]] | Config,
+    data: str | Path | Items | Config,
     /,
     *,
     preset: str | None = None,
@@ -48,8 +49,13 @@ def train(
 ) -> Run:
     """Train a model on `data` and return its run.
 
-    `data` is a task, corpus, file, folder, or any iterable of pairs. Settings come from the preset,
-    over it the TOML file `config`, over that keyword sections: train={"steps": 100}.
+    `data` is a task, corpus, file or folder, or pairs: a list or generator of (source, target), of
+    (source, [targets]) or of dicts, a pandas frame, a Hugging Face Dataset. Columns go by name:
+    data={"source": "en", "target": "fr"}. A dict {"train": …, "dev": …, "test": …} of such has its
+    own splits.
+
+    Settings come from the preset, over it the TOML file `config`, over that keyword sections:
+    train={"steps": 100}.
     """
     reporter = reporter or Reporter()
     request = _read_request(data, preset, config, start_from, overrides)

@@ -54,7 +54,8 @@ class Run:
     def _repr_html_(self) -> str:
         """For a notebook: what it is, its best on dev, its curve."""
         model = self.config.model
-        facts = f"{model.kind}, width {model.width}, on {self.config.data.path}"
+        data = self.config.data.path or "pairs from Python"
+        facts = f"{model.kind}, width {model.width}, on {data}"
         best = self.best_look()
         if best is None:
             facts += "; not judged yet"

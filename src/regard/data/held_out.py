@@ -1,0 +1,36 @@
+"""The dev and test pairs that a run keeps, where it was trained on pairs given from Python.
+
+They are JSON lines, so that `regard evaluate RUN FILE` can read them too.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from regard.data.pairs import Pair
+from regard.errors import UserError
+
+
+def write_held_out(folder: Path, split: str, pairs: Iterable[Pair]) -> None:
+    """Write the pairs of a split into a folder, which is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{split}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+        for pair in pairs:
+            item = {"source": pair.source, "target": pair.targets}
+            file.write(json.dumps(item, ensure_ascii=False) + "\n")
+
+
+def read_held_out(folder: Path, split: str) -> list[Pair] | None:
+    """The pairs of a split; None: the folder has none."""
+    path = folder / f"{split}.jsonl"
+    if not path.exists():
+        return None
+    pairs = []
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line, text in enumerate(file, 1):
+            try:
+                item = json.loads(text)
+                pairs.append(Pair(item["source"], tuple(item["target"]), line))
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{path} line {line}: damaged") from None
+    return pairs
