@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app, main
 from regard.inspection import page
+from regard.recipes.reporter import Reporter
 
 VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets"]
 FIELDS = (
@@ -94,22 +95,95 @@ def test_generate_refuses_what_is_no_option(refused):
     assert "name=value" in refused("data", "generate", "arithmetic", "--cuont", "5")
 
 
-def test_data_list_and_inspect(here):
-    assert all(
-        task in call("data", "list")
-        for task in ("arithmetic", "phrases", "copy", "reverse", "sort", "dates", "listops")
-    )
-    Path("pairs.tsv").write_text(
-        "".join(f"number {n}\tnombre {n}\n" for n in range(40)) + "alone\n"
-    )
-    said = call("data", "inspect", "pairs.tsv")
+TASKS = ["arithmetic", "phrases", "copy", "reverse", "sort", "dates", "listops"]
+
+
+@pytest.fixture
+def pairs_file(here):
+    """Forty numbered pairs, a line without a tab, and a pair that is too long to train on."""
+    lines = [f"number {n}\tnombre {n}\n" for n in range(40)]
+    Path("pairs.tsv").write_text("".join([*lines, "alone\n", "a " * 300 + "\tb\n"]))
+    return "pairs.tsv"
+
+
+def test_data_list():
+    assert all(task in call("data", "list") for task in TASKS)
+
+
+def test_data_inspect(pairs_file):
+    said = call("data", "inspect", pairs_file)
     assert "one column (line 41)" in said
     assert "train would choose" in said
+    assert "have more than 256 tokens on a side and will be left out" in said
     assert os.listdir() == ["pairs.tsv"]
+
+
+def test_data_inspect_shows_three_pairs_as_they_are_trained_on(pairs_file):
+    said = call("data", "inspect", pairs_file, "text.tokenizer=words")
+    assert "3 training pairs, as text and as tokens" in said
+    lines = [line.strip() for line in said.splitlines()]
+    sources = [i for i, line in enumerate(lines) if line.startswith("source  number ")]
+    assert len(sources) == 3
+    for i in sources:
+        number = lines[i].split()[-1]
+        assert lines[i + 1] == f"number|{number}"
+        assert lines[i + 2] == f"target  nombre {number}"
+        assert lines[i + 3] == f"nombre|{number}"
+
+
+def test_data_inspect_shows_lengths_as_bars(pairs_file, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    said = call("data", "inspect", pairs_file, "text.tokenizer=words")
+    assert max(map(len, said.splitlines()[:20])) <= 60
+    bars = [line for line in said.splitlines() if "%" in line and "│" in line]
+    assert [line.split("│")[1].strip() for line in bars] == ["1", "2", "3", "4 or more"]
+    assert "97% ██████████████ " in bars[2]
+
+
+def test_data_inspect_json(pairs_file):
+    found = json.loads(call("data", "inspect", pairs_file, "text.tokenizer=words", "--json"))
+    assert [(split["name"], split["pairs"]) for split in found["splits"]] == [
+        ("train", 37),
+        ("dev", 2),
+        ("test", 2),
+    ]
+    assert found["skipped"] == ["pairs.tsv: skipped 1 line: one column (line 41)"]
+    assert len(found["samples"]) == 3
+    assert found["samples"][0]["source_tokens"] == found["samples"][0]["source"].split()
+    assert sum(bar["source"] for bar in found["lengths"]) == 37
+    assert found["lengths"][-1]["high"] is None
+    assert found["too_long"] == pytest.approx(1 / 37)
+    assert found["settings"]["model"]["width"] == 128
+    assert any(reason.startswith("model: 2+2 layers") for reason in found["plan"])
+
+
+def test_inspect_shows_what_training_does(pairs_file, tiny):
+    """The tokens are those of the run."""
+    found = json.loads(call("data", "inspect", pairs_file, "--json"))
+    run = regard.train(pairs_file, out="run", reporter=Reporter(quiet=True), **tiny)
+    for sample in found["samples"]:
+        ids = run.source.encode(sample["source"])
+        assert run.source.token_texts(ids) == sample["source_tokens"]
+    assert run.manifest["pairs"] == 36  # without the one that is too long
+
+
+def test_data_list_and_generate_json():
+    entries = json.loads(call("data", "list", "--json"))
+    assert [entry["name"] for entry in entries][: len(TASKS)] == TASKS
+    assert entries[0]["options"]["complexity"] == 3
+    lines = call("data", "generate", "arithmetic", "--count", 2, "--seed", 123456, "--json")
+    assert json.loads(lines.splitlines()[1]) == {"source": "-940-819", "target": "-1759"}
 
 
 def test_presets():
     assert all(name in call("presets") for name in ("course", "d2l", "demo"))
+
+
+def test_presets_json():
+    entries = {entry["name"]: entry for entry in json.loads(call("presets", "--json"))}
+    assert {"course", "d2l", "demo"} <= set(entries)
+    assert entries["demo"]["what"]
+    assert "model" in entries["demo"]["settings"]
 
 
 # translate

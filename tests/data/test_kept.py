@@ -19,7 +19,7 @@ from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
 from regard.data.splits import Leaks, Splits, _plain, from_iterable, leaks
 from regard.errors import UserError
-from regard.recipes.preparing import _tokenizers
+from regard.recipes.preparing import learn_tokenizers
 from regard.recipes.reporter import Reporter
 
 laws = settings(max_examples=80, deadline=None)
@@ -318,14 +318,14 @@ def test_subwords_are_learned_from_a_sample_and_words_from_everything(
         kind: regard.Config(text=regard.config.TextConfig(tokenizer=kind, size=600))
         for kind in ("bpe", "words")
     }
-    everything = {kind: _tokenizers(c, splits)[0].to_json() for kind, c in configs.items()}
+    everything = {kind: learn_tokenizers(c, splits)[0].to_json() for kind, c in configs.items()}
     monkeypatch.setattr("regard.recipes.preparing.TOKENIZER_SAMPLE", 401)
-    assert _tokenizers(configs["bpe"], splits)[0].to_json() == everything["bpe"]
+    assert learn_tokenizers(configs["bpe"], splits)[0].to_json() == everything["bpe"]
     monkeypatch.setattr("regard.recipes.preparing.TOKENIZER_SAMPLE", 40)
-    sampled = _tokenizers(configs["bpe"], splits)[0].to_json()
+    sampled = learn_tokenizers(configs["bpe"], splits)[0].to_json()
     assert sampled != everything["bpe"]
-    assert _tokenizers(configs["bpe"], splits)[0].to_json() == sampled
-    assert _tokenizers(configs["words"], splits)[0].to_json() == everything["words"]
+    assert learn_tokenizers(configs["bpe"], splits)[0].to_json() == sampled
+    assert learn_tokenizers(configs["words"], splits)[0].to_json() == everything["words"]
 
 
 def test_progress_is_told_of_what_takes_long_only() -> None:

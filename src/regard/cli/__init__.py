@@ -21,6 +21,7 @@ from regard.cli.terms import TEXTS, AsJson, Beam, Device, Out, RunFolder, Sets, 
 from regard.cli.translate import translate
 from regard.config import parse_overrides
 from regard.errors import Interrupted, UserError
+from regard.presets import preset as read_preset
 from regard.presets import presets as all_presets
 
 app = typer.Typer(
@@ -282,9 +283,17 @@ def prune(
 
 
 @app.command()
-def presets() -> None:
+def presets(as_json: AsJson = False) -> None:
     """Measured configurations, and what was measured."""
-    table(["preset", "what it is and what it reached"], all_presets().items())
+    summaries = all_presets()
+    if not as_json:
+        table(["preset", "what it is and what it reached"], summaries.items())
+        return
+    entries = [
+        {"name": name, "what": summary, "settings": read_preset(name)}
+        for name, summary in summaries.items()
+    ]
+    print(json.dumps(entries, ensure_ascii=False))
 
 
 app.add_typer(show, name="show")

@@ -1,37 +1,48 @@
 """`regard data`: list, make and inspect data."""
 
+import json
 import os
-import tempfile
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.terms import TEXTS, Sets, reader_may_leave, table
-from regard.config import build, merge, parse_overrides
+from regard.cli.terms import TEXTS, AsJson, Sets, reader_may_leave, table
+from regard.config import merge, parse_overrides
 from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from regard.data.splits import Stream
+    from regard.recipes.inspecting import Inspection, Words
+
+MOST_CHARACTERS = 160  # of a sample that are shown
+BAR_WIDTH = 14
 
 data = typer.Typer(help="List, inspect and make data.", no_args_is_help=True)
 
 
 @data.command("list")
-def data_list() -> None:
-    """Tasks that are made on the spot, and corpora found below $REGARD_DATA."""
+def data_list(as_json: AsJson = False) -> None:
+    """List the built-in tasks, and the corpora in $REGARD_DATA."""
     from regard.data.tasks import TASKS
 
-    rows = []
+    entries: list[dict[str, Any]] = []
     for task in TASKS.values():
         options = dict(task.options)
         if task.apart == "drawn":
             options["overlap"] = False
-        options_text = " ".join(f"{name}={value}" for name, value in options.items())
-        rows.append((task.name, task.summary, options_text))
+        entries.append({"name": task.name, "what": task.summary, "options": options})
+    entries += [
+        {"name": path.name, "what": f"corpus in {path}", "options": {}} for path in _corpora()
+    ]
 
-    rows += [(path.name, f"corpus in {path}", "") for path in _corpora()]
+    if as_json:
+        print(json.dumps(entries, ensure_ascii=False))
+        return
+    rows = []
+    for entry in entries:
+        options_text = " ".join(f"{name}={value}" for name, value in entry["options"].items())
+        rows.append((entry["name"], entry["what"], options_text))
     table(["name", "what", "options"], rows)
 
 
@@ -50,8 +61,9 @@ def data_generate(
     count: Annotated[int, typer.Option(min=0)] = 10,
     seed: Annotated[int | None, typer.Option()] = None,
     split: Annotated[str, typer.Option()] = "train",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Pairs of a task, as TSV.
+    """Print pairs of a task, as TSV.
     Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`
     """
     from regard.data.tasks import TASKS
@@ -67,42 +79,115 @@ def data_generate(
 
     with reader_may_leave():
         for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
-            print(f"{source}\t{target}")
+            if as_json:
+                print(json.dumps({"source": source, "target": target}, ensure_ascii=False))
+            else:
+                print(f"{source}\t{target}")
 
 
 @data.command("inspect")
 def data_inspect(
-    data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None
+    data: Annotated[str, typer.Argument(metavar="DATA")],
+    settings: Sets = None,
+    as_json: AsJson = False,
 ) -> None:
-    """What is in some data, what would be skipped, and what `train` would choose.
+    """Show what is in some data, what would be skipped, and what `train` would choose.
     Example: `regard data inspect pairs.tsv`
     """
-    from regard.data.kept import Kept
-    from regard.data.splits import leaks
-    from regard.recipes.planning import choose
-    from regard.recipes.preparing import open_splits
+    from regard.recipes.inspecting import inspect_data
 
-    given = merge({"data": {"path": data}}, parse_overrides(settings or []))
-    keep = partial(Kept, folder=Path(tempfile.gettempdir()))  # the data is read several times
-    splits = open_splits(build(given).data, keep=keep)
-    streams = {name: getattr(splits, name) for name in ("train", "dev", "test", "long")}
-    rows = [_split_row(name, stream) for name, stream in streams.items() if stream is not None]
+    inspection = inspect_data(merge({"data": {"path": data}}, parse_overrides(settings or [])))
+    if as_json:
+        print(json.dumps(asdict(inspection), ensure_ascii=False))
+    else:
+        _print_inspection(inspection)
+
+
+def _print_inspection(inspection: "Inspection") -> None:
+    """Print an inspection for a person."""
+    rows = [
+        (split.name, f"{split.pairs:,}", _words(split.source), _words(split.target))
+        for split in inspection.splits
+    ]
     table(["split", "pairs", "source", "target"], rows)
 
-    shared = leaks(splits)
-    print(f"{shared.duplicates:,} training pairs repeat an earlier one")
-    print(f"{shared.dev:,} dev and {shared.test:,} test sources also stand in training")
-    print(*splits.skipped.lines(), *splits.notes, "train would choose:", sep="\n")
-    _, reasons = choose(splits, given)
-    print(*(f"  {reason}" for reason in reasons), sep="\n")
+    count = len(inspection.samples)
+    print(f"\n{count} training pair{_s(count)}, as text and as tokens:\n")
+    for sample in inspection.samples:
+        _print_text("source", sample.source, sample.source_tokens)
+        for target, tokens in zip(sample.targets, sample.target_tokens):
+            _print_text("target", target, tokens)
+        print()
+
+    _print_lengths(inspection)
+    print()
+    print(*_problems(inspection), "", "train would choose:", sep="\n")
+    print(*(f"  {reason}" for reason in inspection.plan), sep="\n")
 
 
-def _split_row(name: str, stream: "Stream") -> tuple[str, str, str, str]:
-    """A split as a row of a table: its name, pairs, source and target."""
-    from regard.recipes.planning import Side, survey
+def _words(words: "Words") -> str:
+    return f"{words.mean_words:.1f} words, {words.different_words:,} different"
 
-    def words(side: Side) -> str:
-        return f"{side.mean_words:.1f} words, {len(side.words):,} different"
 
-    measured = survey(stream)
-    return name, f"{measured.pairs:,}", words(measured.source), words(measured.target)
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _print_text(name: str, text: str, tokens: list[str]) -> None:
+    """Print the beginning of a text, and below it its tokens with bars between them."""
+    for label, line in ((name, text), ("", "|".join(tokens))):
+        shown = line.replace("\n", "\\n")
+        cut = f"{shown[:MOST_CHARACTERS]}…" if len(shown) > MOST_CHARACTERS else shown
+        print(f"  {label:6}  {cut}")
+
+
+def _print_lengths(inspection: "Inspection") -> None:
+    """Print the lengths of the training pairs as bars."""
+    source = [bar.source for bar in inspection.lengths]
+    target = [bar.target for bar in inspection.lengths]
+    rows = []
+    for bar, source_bar, target_bar in zip(inspection.lengths, _bars(source), _bars(target)):
+        if bar.high is None:
+            label = f"{bar.low} or more"
+        elif bar.high == bar.low:
+            label = str(bar.low)
+        else:
+            label = f"{bar.low} to {bar.high}"
+        rows.append((label, source_bar, target_bar))
+    table(["tokens", "source", "target"], rows)
+
+
+def _bars(counts: list[int]) -> list[str]:
+    """A bar and a percentage for each count."""
+    from rich.console import Console
+
+    block = "#" if Console().options.ascii_only else "█"
+    total = max(1, sum(counts))
+    most = max(1, *counts)
+    bars = []
+    for count in counts:
+        percent = f"{100 * count / total:.0f}%"
+        if count and percent == "0%":
+            percent = "<1%"
+        bars.append(f"{percent:>4} {block * round(BAR_WIDTH * count / most)}")
+    return bars
+
+
+def _problems(inspection: "Inspection") -> list[str]:
+    """What may be wrong with the data, a line each."""
+    leaks = inspection.leaks
+    lines = [
+        f"{leaks.duplicates:,} of the training pairs repeat an earlier one",
+        f"{leaks.dev:,} dev and {leaks.test:,} test sources are in the training data too",
+    ]
+    if leaks.near_dev or leaks.near_test:
+        lines.append(
+            f"{leaks.near_dev:,} dev and {leaks.near_test:,} test sources differ from a training "
+            f"source only in case or punctuation"
+        )
+    if inspection.too_long:
+        lines.append(
+            f"{inspection.too_long:.1%} of the training pairs have more than "
+            f"{inspection.max_length:,} tokens on a side and will be left out (data.max_length)"
+        )
+    return [*lines, *inspection.skipped, *inspection.notes]

@@ -168,9 +168,10 @@ def _text(measured: Survey, name: str) -> tuple[dict[str, Any], str]:
 
 def _model_reason(model: dict[str, Any], pairs: int) -> str:
     """Why the model is as large as it is."""
+    s = "" if pairs == 1 else "s"
     return (
         f"model: {model['encoder_layers']}+{model['decoder_layers']} layers of width "
-        f"{model['width']}, dropout {model['dropout']} ({pairs:,} training pairs)"
+        f"{model['width']}, dropout {model['dropout']} ({pairs:,} training pair{s})"
     )
 
 

@@ -125,7 +125,7 @@ def prepare(
     config = _decide_by_machine(settings.build(given))
 
     if base is None:
-        source, target = _tokenizers(config, splits)
+        source, target = learn_tokenizers(config, splits)
     else:
         source = base.source
         target = base.target
@@ -338,7 +338,7 @@ def _share_of_several_sentences(train: Stream) -> float:
 # tokenizers
 
 
-def _tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
+def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the tokenizers of source and target; one and the same if they share it."""
     text = config.text
     kind = text.tokenizer

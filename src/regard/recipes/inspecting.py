@@ -1,0 +1,170 @@
+"""Data -> what training would see of it: splits, samples, lengths, leaks, and the plan."""
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.config import Settings, build, merge
+from regard.data.kept import Kept
+from regard.data.pairs import Pair
+from regard.data.splits import Leaks, Splits, Stream, leaks
+from regard.recipes.planning import Side, choose, survey
+from regard.recipes.preparing import learn_tokenizers, open_splits
+from regard.text.encoder import encoder_for
+from regard.text.tokenizer import Tokenizer
+
+SAMPLES = 3  # pairs that are shown
+MEASURED = 10_000  # pairs whose lengths are counted
+MOST_BARS = 8
+Lengths = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of one side of a split."""
+
+    mean_words: float  # of a text
+    different_words: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """The size of a split."""
+
+    name: str
+    pairs: int
+    source: Words
+    target: Words
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A training pair, as text and as the tokens that a model will read."""
+
+    source: str
+    targets: list[str]
+    source_tokens: list[str]
+    target_tokens: list[list[str]]  # of each target
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How many texts have a length from `low` to `high` tokens; None: or more."""
+
+    low: int
+    high: int | None
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `regard data inspect` tells."""
+
+    data: str
+    splits: list[Split]
+    leaks: Leaks
+    skipped: list[str]
+    notes: list[str]
+    samples: list[Sample]
+    lengths: list[Bar]
+    max_length: int  # data.max_length: longer pairs are left out
+    too_long: float  # the share of the training pairs that are
+    plan: list[str]  # what `train` would choose, and why
+    settings: Settings  # the same as settings
+
+
+def inspect_data(given: Settings) -> Inspection:
+    """Read the data that the settings name, and find out what `train` would make of it."""
+    keep = partial(Kept, folder=Path(tempfile.gettempdir()))  # the data is read several times
+    splits = open_splits(build(given).data, keep=keep)
+    chosen, reasons = choose(splits, given)
+    config = build(merge(chosen, given))
+    source, target = learn_tokenizers(config, splits)
+
+    shown = splits.train.sample(SAMPLES, config.data.seed)
+    measured = list(splits.train.sample(MEASURED, config.data.seed))
+    source_lengths = _lengths(source, (pair.source for pair in measured for _ in pair.targets))
+    target_lengths = _lengths(target, chain.from_iterable(pair.targets for pair in measured))
+    longest_sides = np.maximum(source_lengths, target_lengths)
+    return Inspection(
+        data=config.data.path,
+        splits=_sizes(splits),
+        leaks=leaks(splits),
+        skipped=splits.skipped.lines(),
+        notes=splits.notes,
+        samples=[_sample(pair, source, target) for pair in shown],
+        lengths=_histogram(source_lengths, target_lengths),
+        max_length=config.data.max_length,
+        too_long=float((longest_sides > config.data.max_length).mean()),
+        plan=reasons,
+        settings=chosen,
+    )
+
+
+def _sizes(splits: Splits) -> list[Split]:
+    """The size of each split that there is."""
+    sizes = []
+    for name in ("train", "dev", "test", "long"):
+        stream: Stream | None = getattr(splits, name)
+        if stream is not None:
+            measured = survey(stream)
+            source = _words(measured.source)
+            sizes.append(Split(name, measured.pairs, source, _words(measured.target)))
+    return sizes
+
+
+def _words(side: Side) -> Words:
+    return Words(side.mean_words, len(side.words))
+
+
+def _sample(pair: Pair, source: Tokenizer, target: Tokenizer) -> Sample:
+    return Sample(
+        pair.source,
+        list(pair.targets),
+        source.token_texts(source.encode(pair.source)),
+        [target.token_texts(target.encode(text)) for text in pair.targets],
+    )
+
+
+def _lengths(tokenizer: Tokenizer, texts: Iterable[str]) -> Lengths:
+    """How many tokens each text has, its <eos> included."""
+    _, lengths = encoder_for(tokenizer)(list(texts))
+    return lengths + 1
+
+
+def _histogram(source: Lengths, target: Lengths) -> list[Bar]:
+    """The lengths in a few bars of equal width, the last one open.
+
+    The width is 1, 2 or 5 times a power of ten, so that most texts fall into the bars before the
+    last.
+    """
+    usual = int(np.quantile(np.concatenate([source, target]), 0.95))
+    width = next(width for width in _round_numbers() if usual <= MOST_BARS * width)
+    bars = []
+    low = 1
+    while low <= usual:
+        high = low + width - 1
+        bars.append(Bar(low, high, _within(source, low, high), _within(target, low, high)))
+        low = high + 1
+
+    longer_sources = int((source >= low).sum())
+    longer_targets = int((target >= low).sum())
+    if longer_sources or longer_targets:
+        bars.append(Bar(low, None, longer_sources, longer_targets))
+    return bars
+
+
+def _round_numbers() -> Iterable[int]:
+    """1, 2, 5, 10, 20, 50 …"""
+    return (digit * 10**power for power in range(12) for digit in (1, 2, 5))
+
+
+def _within(lengths: Lengths, low: int, high: int) -> int:
+    return int(((low <= lengths) & (lengths <= high)).sum())
