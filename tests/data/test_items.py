@@ -146,8 +146,11 @@ def test_a_dict_of_splits_has_its_own_dev_and_test() -> None:
     splits = from_iterable(data)
     counts = [stream.count() for stream in (splits.train, splits.dev, splits.test) if stream]
     assert counts == [30, 3, 6]
+    assert from_iterable({**data, "unlabelled": []}).notes == ["pairs: ignoring 'unlabelled'"]
     with pytest.raises(UserError, match="without 'train': test"):
         from_iterable({"test": PAIRS})
+    columns = {"source": ["a"] * 9, "target": ["b"] * 9, "test": [1] * 9}
+    assert from_iterable(columns).notes == ["pairs: ignoring 'test'"]
 
 
 def test_what_was_guessed_or_left_out_is_told() -> None:

@@ -29,11 +29,13 @@ SPLITS = {"train": "train", "dev": "dev", "val": "dev", "validation": "dev", "te
 def named_splits(data: Items) -> dict[str, Items] | None:
     """The splits of a dict such as {"train": pairs, "test": pairs}; None: `data` is no such dict.
 
-    Such is Hugging Face's DatasetDict. Splits of other names are left out.
+    Such is Hugging Face's DatasetDict. Beside "train", splits of other names are left out.
     """
-    if not isinstance(data, Mapping):
+    if not isinstance(data, Mapping) or not data:
         return None
-    return {SPLITS[name]: items for name, items in data.items() if name in SPLITS} or None
+    if "train" not in data and not set(data) <= set(SPLITS):
+        return None
+    return {SPLITS[name]: items for name, items in data.items() if name in SPLITS}
 
 
 @dataclass

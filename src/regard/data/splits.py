@@ -3,7 +3,7 @@
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress, islice, zip_longest
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.drawn import Drawn
-from regard.data.items import Items, Table, named_splits, open_items
+from regard.data.items import SPLITS, Items, Table, named_splits, open_items
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
 from regard.data.readers import SUFFIXES, ReadSoFar, aligned, plain_name, read
@@ -325,6 +325,9 @@ def from_iterable(
     if "train" not in parts:
         raise UserError(f"data is a dict of splits without 'train': {', '.join(parts)}")
 
+    notes = []
+    if isinstance(data, Mapping) and "train" in data:
+        notes = [f"pairs: ignoring {name!r}" for name in data if name not in SPLITS]
     skipped = Skipped("item")
     tables: dict[str, Table] = {}
     streams: dict[str, Stream] = {}
@@ -343,7 +346,7 @@ def from_iterable(
         dev=streams.get("dev"),
         test=streams.get("test"),
         skipped=skipped,
-        notes=tables["train"].notes,
+        notes=notes + tables["train"].notes,
         columns=(tables["train"].source, tables["train"].target),
     )
     return _dealt(splits, Deal(**deal))

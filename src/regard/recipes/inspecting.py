@@ -16,6 +16,7 @@ from regard.data.pairs import Pair
 from regard.data.splits import Leaks, Splits, Stream, leaks
 from regard.recipes.planning import Side, choose, survey
 from regard.recipes.preparing import learn_tokenizers, open_splits
+from regard.recipes.reporter import Reporter
 from regard.text.encoder import encoder_for
 from regard.text.tokenizer import Tokenizer
 
@@ -80,10 +81,9 @@ class Inspection:
     settings: Settings  # the same as settings
 
 
-def inspect_data(given: Settings) -> Inspection:
+def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspection:
     """Read the data that the settings name, and find out what `train` would make of it."""
-    keep = partial(Kept, folder=Path(tempfile.gettempdir()))  # the data is read several times
-    splits = open_splits(build(given).data, keep=keep)
+    splits = _read_once(given, reporter or Reporter())
     chosen, reasons = choose(splits, given)
     config = build(merge(chosen, given))
     source, target = learn_tokenizers(config, splits)
@@ -106,6 +106,15 @@ def inspect_data(given: Settings) -> Inspection:
         plan=reasons,
         settings=chosen,
     )
+
+
+def _read_once(given: Settings, reporter: Reporter) -> Splits:
+    """Read the data to its end, and keep a cleaned copy, which is read several times."""
+    with reporter.progress("% of the data read") as tell:
+        keep = partial(Kept, folder=Path(tempfile.gettempdir()), tell=tell)
+        splits = open_splits(build(given).data, keep=keep)
+        splits.train.count()
+    return splits
 
 
 def _sizes(splits: Splits) -> list[Split]:
@@ -140,15 +149,16 @@ def _lengths(tokenizer: Tokenizer, texts: Iterable[str]) -> Lengths:
 
 
 def _histogram(source: Lengths, target: Lengths) -> list[Bar]:
-    """The lengths in a few bars of equal width, the last one open.
+    """The lengths in a few bars of equal width, from the first that is not empty; the last is open.
 
     The width is 1, 2 or 5 times a power of ten, so that most texts fall into the bars before the
     last.
     """
     usual = int(np.quantile(np.concatenate([source, target]), 0.95))
     width = next(width for width in _round_numbers() if usual <= MOST_BARS * width)
+    shortest = int(min(source.min(), target.min()))
     bars = []
-    low = 1
+    low = 1 + (shortest - 1) // width * width
     while low <= usual:
         high = low + width - 1
         bars.append(Bar(low, high, _within(source, low, high), _within(target, low, high)))
