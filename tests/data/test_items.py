@@ -149,7 +149,7 @@ def test_a_dict_of_splits_has_its_own_dev_and_test() -> None:
     assert from_iterable({**data, "unlabelled": []}).notes == ["pairs: ignoring 'unlabelled'"]
     with pytest.raises(UserError, match="without 'train': test"):
         from_iterable({"test": PAIRS})
-    columns = {"source": ["a"] * 9, "target": ["b"] * 9, "test": [1] * 9}
+    columns = {"source": list("abcdefghi"), "target": ["x"] * 9, "test": [1] * 9}
     assert from_iterable(columns).notes == ["pairs: ignoring 'test'"]
 
 
