@@ -1,6 +1,8 @@
 """Train on pairs given from Python, and judge the run by what it kept, or by other pairs."""
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 
 import regard
 from regard.cli import app
+from regard.recipes.fitting import _way_on
 from regard.recipes.reporter import Reporter
 
 WORDS = ("cat", "dog", "tree")
@@ -80,3 +83,16 @@ def test_a_run_on_a_task_is_judged_by_pairs(run: regard.Run) -> None:
 
 def test_it_is_not_called_by_an_empty_name(trained: regard.Run) -> None:
     assert "on pairs from Python" in trained._repr_html_()
+
+
+def test_going_on_is_told_in_pythons_words(trained: regard.Run) -> None:
+    assert _way_on(trained) == f"regard.train(pairs, out={str(trained.path)!r}, resume=True)"
+
+
+def test_it_goes_on_without_its_pairs(trained: regard.Run, tmp_path: Path) -> None:
+    copy = shutil.copytree(trained.path, tmp_path / "copy")
+    more = regard.train(
+        [], out=copy, resume=True, reporter=Reporter(quiet=True), train={"steps": 8}
+    )
+    assert more.checkpoints()[-1] == "step-00000008"
+    assert len(regard.evaluate(more).pairs) == 3

@@ -517,3 +517,13 @@ def test_a_run_without_a_look_at_dev_says_so(train):
     run = train()
     (run.path / "log.jsonl").unlink()
     assert "not judged yet" in run._repr_html_()
+
+
+def test_dev_has_no_bleu_for_one_word_answers(train):
+    looks = [
+        record
+        for record in train(train={"metric": "exact_match"}).records()
+        if record["kind"] == "dev"
+    ]
+    assert looks
+    assert all("exact_match" in look and "bleu" not in look for look in looks)
