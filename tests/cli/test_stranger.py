@@ -102,7 +102,7 @@ MISTAKES = {
     "nothing short enough": (["train", "good.tsv", "data.max_length=1"], "no pair is left"),
     "column of a TSV": (
         ["train", "good.tsv", "data.source=en"],
-        "the columns of a TSV have no names",
+        "no column 'en'; it has 'I have 1 cats', \"j'ai 1 chats\"",
     ),
     "no run": (["translate", "runs/none", "hello"], "runs/none: no such run"),
     "not a run": (["evaluate", "folder"], "folder: not a run"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.terms import TEXTS, Sets, reader_may_leave, table
+from regard.cli.terms import TEXTS, FileAndSets, reader_may_leave, second_file, table
 from regard.config import build, merge, parse_overrides
 from regard.errors import UserError, nearest
 
@@ -72,7 +72,7 @@ def data_generate(
 
 @data.command("inspect")
 def data_inspect(
-    data: Annotated[str, typer.Argument(metavar="DATA")], settings: Sets = None
+    data: Annotated[str, typer.Argument(metavar="DATA")], settings: FileAndSets = None
 ) -> None:
     """What is in some data, what would be skipped, and what `train` would choose.
     Example: `regard data inspect pairs.tsv`
@@ -81,8 +81,11 @@ def data_inspect(
     from regard.data.splits import leaks
     from regard.recipes.planning import choose
     from regard.recipes.preparing import open_splits
+    from regard.recipes.training import two_files
 
-    given = merge({"data": {"path": data}}, parse_overrides(settings or []))
+    target_file, words = second_file(settings)
+    files = {"path": data, **two_files(data, target_file)}
+    given = merge({"data": files}, parse_overrides(words))
     keep = partial(Kept, folder=Path(tempfile.gettempdir()))  # the data is read several times
     splits = open_splits(build(given).data, keep=keep)
     streams = {name: getattr(splits, name) for name in ("train", "dev", "test", "long")}
@@ -92,7 +95,8 @@ def data_inspect(
     shared = leaks(splits)
     print(f"{shared.duplicates:,} training pairs repeat an earlier one")
     print(f"{shared.dev:,} dev and {shared.test:,} test sources also stand in training")
-    print(*splits.skipped.lines(), *splits.notes, "train would choose:", sep="\n")
+    told = [*splits.reading, *splits.skipped.lines(), *splits.notes]
+    print(*told, "train would choose:", sep="\n")
     _, reasons = choose(splits, given)
     print(*(f"  {reason}" for reason in reasons), sep="\n")
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.config import SECTIONS
 from regard.errors import UserError
 
 TEXTS = {"ignore_unknown_options": True}  # a text may begin with a dash: -940-819
@@ -20,6 +21,13 @@ RunFolder = Annotated[
 Sets = Annotated[
     list[str] | None,
     typer.Argument(metavar="[section.name=value]...", help="Settings, such as train.steps=1000."),
+]
+FileAndSets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE] [section.name=value]...",
+        help="A second file, read side by side with the first; settings, such as train.steps=1000.",
+    ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Where to write it.")]
 Beam = Annotated[
@@ -44,6 +52,15 @@ def reader_may_leave() -> Iterator[None]:
         # What is still in the buffer goes nowhere.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
+
+
+def second_file(words: list[str] | None) -> tuple[str | None, list[str]]:
+    """The second file among the words after DATA, if there is one, and the settings."""
+    first, *settings = words or [""]
+    looks_like_file = "=" not in first and (os.sep in first or "." in first)
+    if os.path.isfile(first) or (looks_like_file and first.split(".")[0] not in SECTIONS):
+        return first, settings
+    return None, words or []
 
 
 def refuse_options(texts: Iterable[str], command: Any) -> None:

@@ -17,7 +17,10 @@ import numpy.typing as npt
 from regard.data.drawn import Drawn
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
-from regard.data.readers import SUFFIXES, ReadSoFar, aligned, plain_name, read
+from regard.data.readers import SUFFIXES, find_reader, fitting_layout
+from regard.data.readers.aligned import aligned_files
+from regard.data.readers.files import ReadSoFar, plain_name
+from regard.data.readers.reader import Layout, Reader
 from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
@@ -32,8 +35,13 @@ Codes = npt.NDArray[np.uint8]
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)
 _CHUNK = 1_000  # pairs
 
-# How the files of each split begin in a folder.
-_NAMES = {"train": ("train*",), "dev": ("dev*", "val*"), "test": ("test*",)}
+# How the files of each split begin in a folder, or else a word anywhere in their names.
+_NAMES = {"train": ("train",), "dev": ("dev", "val"), "test": ("test",)}
+_WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "devel", "development", "val", "valid", "validation"), "dev"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 
 
 class Keep(Protocol):
@@ -118,7 +126,8 @@ class Splits:
     test: Stream | None = None
     long: Stream | None = None  # tasks only: longer than anything in training
     skipped: Skipped = field(default_factory=Skipped)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what may surprise
+    reading: list[str] = field(default_factory=list)  # how the files are read: header, columns
     drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
 
     def seen_in_training(self, sources: Iterable[str]) -> int:
@@ -180,20 +189,34 @@ def open_data(
     *,
     source: str | None = None,
     target: str | None = None,
+    header: str = "auto",
+    encoding: str | None = None,
+    target_file: str | None = None,
+    dev_file: str | None = None,
+    test_file: str | None = None,
     options: Options | None = None,
     keep: Keep | None = None,
     **deal: Any,
 ) -> Splits:
     """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA.
 
-    For `deal` see Deal. With `keep` everything is read once, and later from a copy that is cleaned
-    already: for callers that read it several times.
+    `source` and `target` choose columns, keys or languages, `target_file` is read beside the file
+    `spec`, and `dev_file` and `test_file` take the place of what would be split off. For `deal` see
+    Deal. With `keep` everything is read once, and later from a copy that is cleaned already: for
+    callers that read it several times.
     """
+    layout = Layout(source or None, target or None, header, encoding or None)
     if spec in TASKS:
-        return _open_task(spec, dict(options or {}), Deal(**deal), keep)
+        splits = _open_task(spec, dict(options or {}), Deal(**deal), keep)
+        if target_file:
+            raise UserError(f"{spec} is a task, so it has no second file {target_file}")
+        _open_held_out(splits, layout, dev_file, test_file, keep)
+        return splits
     if options:
         raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
-    return _dealt(_open_files(spec, source, target, keep), Deal(**deal))
+    splits = _open_files(spec, layout, target_file, keep)
+    _open_held_out(splits, layout, dev_file, test_file, keep)
+    return _dealt(splits, Deal(**deal))
 
 
 def _open_task(name: str, options: dict[str, str | int], deal: Deal, keep: Keep | None) -> Splits:
@@ -213,21 +236,18 @@ def _open_task(name: str, options: dict[str, str | int], deal: Deal, keep: Keep 
     return splits
 
 
-def _open_files(spec: str, source: str | None, target: str | None, keep: Keep | None) -> Splits:
+def _open_files(spec: str, layout: Layout, target_file: str | None, keep: Keep | None) -> Splits:
     """The splits that have files of their own."""
     skipped = Skipped()
     notes: list[str] = []
+    reading: list[str] = []
     streams: dict[str, Stream] = {}
-    for part, file in _files(spec, source, target, notes).items():
-        position = ReadSoFar()
-        read_file = partial(
-            read, file, source=source, target=target, skipped=skipped, position=position
-        )
-        read_some = partial(_some, spec, part, read_file, skipped)
-        streams[part] = _stream(read_some, partial(_share_of_file, position), keep)
-        # A file that cannot be read is told at once; one that is kept is soon read to its end.
-        if keep is None or part == "test":
-            next(read_some())
+    for part, file in _files(spec, layout, target_file, notes).items():
+        if part == "train":
+            reader = find_reader(file, layout, Path(target_file) if target_file else None)
+        else:
+            reader = find_reader(file, fitting_layout(file, layout))
+        streams[part] = _file_stream(spec, part, reader, skipped, reading, keep)
     return Splits(
         spec,
         train=streams["train"],
@@ -235,7 +255,58 @@ def _open_files(spec: str, source: str | None, target: str | None, keep: Keep | 
         test=streams.get("test"),
         skipped=skipped,
         notes=notes,
+        reading=reading,
     )
+
+
+def _open_held_out(
+    splits: Splits,
+    layout: Layout,
+    dev_file: str | None,
+    test_file: str | None,
+    keep: Keep | None,
+) -> None:
+    """Take dev and test from files of their own, where there are any."""
+    for part, file in (("dev", dev_file), ("test", test_file)):
+        if not file:
+            continue
+        try:
+            reader = find_reader(Path(file), fitting_layout(Path(file), layout))
+        except UserError as error:
+            raise UserError(f"data.{part}_file: {error}") from None
+        stream = _file_stream(file, part, reader, splits.skipped, splits.reading, keep)
+        setattr(splits, part, stream)
+
+
+def _file_stream(
+    spec: str,
+    part: str,
+    reader: Reader,
+    skipped: Skipped,
+    reading: list[str],
+    keep: Keep | None,
+) -> Stream:
+    """The pairs of a file; that there is none, or that it cannot be read, is an error."""
+    position = ReadSoFar()
+    read_file = partial(_read_noting, reader, skipped, position, reading)
+    read_some = partial(_some, spec, part, read_file, skipped)
+    # A file that cannot be read is told at once; one that is kept is soon read to its end.
+    if keep is None or part == "test":
+        next(read_some())
+    _add_new(reader.notes, reading)
+    return _stream(read_some, partial(_share_of_file, position), keep)
+
+
+def _read_noting(
+    reader: Reader, skipped: Skipped, position: ReadSoFar, reading: list[str]
+) -> Iterator[Pair]:
+    """The pairs of a file; what its reader has to tell is noted."""
+    yield from reader.pairs(skipped, position)
+    _add_new(reader.notes, reading)
+
+
+def _add_new(lines: Iterable[str], known: list[str]) -> None:
+    known += [line for line in lines if line not in known]
 
 
 def _stream(
@@ -268,33 +339,32 @@ def open_split(
     source: str | None = None,
     target: str | None = None,
     options: Options | None = None,
-    **deal: Any,
+    **more: Any,
 ) -> Stream:
     """One split, to judge a run by.
 
     A folder need hold no more than that one file. Names of languages or columns that a TSV has no
-    use for are left out: a TSV can judge what was trained on two files.
+    use for are left out: a TSV can judge what was trained on two files. For `more` see open_data.
     """
-    folder = _place(spec, source, target)
-    if spec in TASKS or folder is None or not folder.is_dir():
-        return open_data(spec, source=source, target=target, options=options, **deal).split(split)
+    header = more.get("header", "auto")
+    layout = Layout(source or None, target or None, header, more.get("encoding") or None)
+    folder = _place(spec, layout)
+    if spec in TASKS or folder is None or not folder.is_dir() or more.get(f"{split}_file"):
+        return open_data(spec, source=source, target=target, options=options, **more).split(split)
 
-    files = _parts(folder, source, target, [])
+    files = _parts(folder, layout, [])
     file = files.get(split) or files.get("train")
     if file is None:
         raise UserError(
             f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split "
             f"it off"
         )
-    names: dict[str, Any] = {}
-    if not plain_name(file).endswith(".tsv"):
-        names = {"source": source, "target": target}
-
+    layout = fitting_layout(file, layout)
     if split in ("dev", "test") and split in files:
-        skipped = Skipped()
-        read_file = partial(read, file, **names, skipped=skipped)
-        return Stream(partial(_some, spec, split, read_file, skipped))
-    return open_data(spec, **names, options=options, **deal).split(split)
+        return _file_stream(spec, split, find_reader(file, layout), Skipped(), [], None)
+    return open_data(
+        spec, source=layout.source, target=layout.target, options=options, **more
+    ).split(split)
 
 
 def _some(
@@ -389,27 +459,31 @@ def _held_out(drawn: Drawn, draw: Callable[..., Pairs], count: int, split: str) 
     return drawn.held_out(draw(None, split=split), count, split)
 
 
-def _place(spec: str, source: str | None, target: str | None) -> Path | None:
+def _place(spec: str, layout: Layout) -> Path | None:
     """The file or folder that `spec` names, here or below $REGARD_DATA.
 
     Aligned files go by what their names share.
     """
     home = os.environ.get("REGARD_DATA")
     for path in (Path(spec), Path(home or "", spec)):
-        if os.path.exists(path) or (source and target and aligned(path, source, target)):
+        if os.path.exists(path):
+            return path
+        if layout.source and layout.target and aligned_files(path, layout.source, layout.target):
             return path
     return None
 
 
-def _files(spec: str, source: str | None, target: str | None, notes: list[str]) -> dict[str, Path]:
+def _files(spec: str, layout: Layout, target_file: str | None, notes: list[str]) -> dict[str, Path]:
     """The file of each split, or of training alone. Aligned files go by the one of the source."""
-    path = _place(spec, source, target)
+    path = _place(spec, layout)
     if path is None:
         raise _not_there(spec)
     if not path.is_dir():
         return {"train": path}
+    if target_file:
+        raise UserError(f"{path} is a folder; give two files, or the folder alone")
 
-    files = _parts(path, source, target, notes)
+    files = _parts(path, layout, notes)
     if "train" not in files:
         wanted = "no train.tsv, nor train.en and train.de with data.source=en data.target=de"
         raise UserError(f"{path} holds {_listed(path)}: {wanted}")
@@ -431,19 +505,11 @@ def _not_there(spec: str) -> UserError:
     )
 
 
-def _parts(
-    folder: Path, source: str | None, target: str | None, notes: list[str]
-) -> dict[str, Path]:
+def _parts(folder: Path, layout: Layout, notes: list[str]) -> dict[str, Path]:
     """The file of each split that a folder holds."""
     files: dict[str, Path] = {}
-    for part, patterns in _NAMES.items():
-        candidates = sorted(file for pattern in patterns for file in folder.glob(pattern))
-        usable: list[Path] = []
-        if source and target:
-            usable = [file for file in candidates if plain_name(file).endswith(f".{source}")]
-        if not usable:
-            usable = [file for file in candidates if plain_name(file).endswith(SUFFIXES)]
-
+    for part in _NAMES:
+        usable = _usable(_called(folder, part), layout)
         others = ", ".join(file.name for file in usable[1:])
         if others and part == "train":
             raise UserError(
@@ -454,6 +520,36 @@ def _parts(
         if usable:
             files[part] = usable[0]
     return files
+
+
+def _called(folder: Path, part: str) -> list[list[Path]]:
+    """The files whose names begin like a split's, and those with its name anywhere in theirs."""
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    begin = [file for file in files if file.name.startswith(_NAMES[part])]
+    inside = [file for file in files if _part_in(file.name) == part]
+    return [begin, inside]
+
+
+def _part_in(name: str) -> str | None:
+    """The split that a name tells: dev for europarl-v7.dev.en or MyDevSet.tsv."""
+    for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name):
+        part = _WORDS.get(word.lower().removesuffix("set"))
+        if part is not None:
+            return part
+    return None
+
+
+def _usable(candidates: Iterable[list[Path]], layout: Layout) -> list[Path]:
+    """The files that can be read, of the first list that has any."""
+    for files in candidates:
+        usable: list[Path] = []
+        if layout.source and layout.target:
+            usable = [file for file in files if plain_name(file).endswith(f".{layout.source}")]
+        if not usable:
+            usable = [file for file in files if plain_name(file).endswith(SUFFIXES)]
+        if usable:
+            return usable
+    return []
 
 
 def _listed(folder: Path) -> str:
