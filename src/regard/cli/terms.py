@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.config import SECTIONS
 from regard.errors import UserError
 
 TEXTS = {"ignore_unknown_options": True}  # a text may begin with a dash: -940-819
@@ -57,10 +56,14 @@ def reader_may_leave() -> Iterator[None]:
 def second_file(words: list[str] | None) -> tuple[str | None, list[str]]:
     """The second file among the words after DATA, if there is one, and the settings."""
     first, *settings = words or [""]
-    looks_like_file = "=" not in first and (os.sep in first or "." in first)
-    if os.path.isfile(first) or (looks_like_file and first.split(".")[0] not in SECTIONS):
-        return first, settings
-    return None, words or []
+    if not os.path.isfile(first):
+        if "=" not in first and (os.sep in first or "." in first):
+            raise UserError(f"{first}: no such file, and not a setting (section.name=value)")
+        return None, words or []
+    for word in settings:
+        if os.path.isfile(word):
+            raise UserError(f"{word}: a third file; give one file of pairs, or two side by side")
+    return first, settings
 
 
 def refuse_options(texts: Iterable[str], command: Any) -> None:

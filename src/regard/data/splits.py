@@ -39,8 +39,9 @@ _CHUNK = 1_000  # pairs
 _NAMES = {"train": ("train",), "dev": ("dev", "val"), "test": ("test",)}
 _WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("dev", "devel", "development", "val", "valid", "validation"), "dev"),
-    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("dev", "devel", "development", "newsdev"), "dev"),
+    **dict.fromkeys(("val", "valid", "validation"), "dev"),
+    **dict.fromkeys(("test", "testing", "newstest"), "test"),
 }
 
 
@@ -127,8 +128,13 @@ class Splits:
     long: Stream | None = None  # tasks only: longer than anything in training
     skipped: Skipped = field(default_factory=Skipped)
     notes: list[str] = field(default_factory=list)  # what may surprise
-    reading: list[str] = field(default_factory=list)  # how the files are read: header, columns
+    readers: list[Reader] = field(default_factory=list)  # of the files, if there are any
     drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
+
+    @property
+    def reading(self) -> list[str]:
+        """How the files are read, where that is not obvious: header, columns, quotes."""
+        return [note for reader in self.readers for note in reader.notes]
 
     def seen_in_training(self, sources: Iterable[str]) -> int:
         """How many of these sources, each counted once, stand in training just as they are."""
@@ -209,7 +215,7 @@ def open_data(
     if spec in TASKS:
         splits = _open_task(spec, dict(options or {}), Deal(**deal), keep)
         if target_file:
-            raise UserError(f"{spec} is a task, so it has no second file {target_file}")
+            raise UserError(f"data.target_file={target_file}: {spec} is a task, not a file")
         _open_held_out(splits, layout, dev_file, test_file, keep)
         return splits
     if options:
@@ -240,14 +246,15 @@ def _open_files(spec: str, layout: Layout, target_file: str | None, keep: Keep |
     """The splits that have files of their own."""
     skipped = Skipped()
     notes: list[str] = []
-    reading: list[str] = []
+    readers: list[Reader] = []
     streams: dict[str, Stream] = {}
     for part, file in _files(spec, layout, target_file, notes).items():
         if part == "train":
             reader = find_reader(file, layout, Path(target_file) if target_file else None)
         else:
-            reader = find_reader(file, fitting_layout(file, layout))
-        streams[part] = _file_stream(spec, part, reader, skipped, reading, keep)
+            reader = _reader_beside(file, layout)
+        readers.append(reader)
+        streams[part] = _file_stream(spec, part, reader, skipped, keep)
     return Splits(
         spec,
         train=streams["train"],
@@ -255,7 +262,7 @@ def _open_files(spec: str, layout: Layout, target_file: str | None, keep: Keep |
         test=streams.get("test"),
         skipped=skipped,
         notes=notes,
-        reading=reading,
+        readers=readers,
     )
 
 
@@ -271,42 +278,35 @@ def _open_held_out(
         if not file:
             continue
         try:
-            reader = find_reader(Path(file), fitting_layout(Path(file), layout))
+            reader = _reader_beside(Path(file), layout)
         except UserError as error:
             raise UserError(f"data.{part}_file: {error}") from None
-        stream = _file_stream(file, part, reader, splits.skipped, splits.reading, keep)
-        setattr(splits, part, stream)
+        splits.readers.append(reader)
+        setattr(splits, part, _file_stream(file, part, reader, splits.skipped, keep))
+
+
+def _reader_beside(file: Path, layout: Layout) -> Reader:
+    """The reader of a dev or test file, which may be laid out otherwise than the training file."""
+    fitting = fitting_layout(file, layout)
+    reader = find_reader(file, fitting)
+    if fitting != layout:
+        asked = " and ".join(name for name in (layout.source, layout.target) if name)
+        reader.notes.append(
+            f"{file.name}: no columns {asked}; column 1 is read as the source, 2 as the target"
+        )
+    return reader
 
 
 def _file_stream(
-    spec: str,
-    part: str,
-    reader: Reader,
-    skipped: Skipped,
-    reading: list[str],
-    keep: Keep | None,
+    spec: str, part: str, reader: Reader, skipped: Skipped, keep: Keep | None
 ) -> Stream:
     """The pairs of a file; that there is none, or that it cannot be read, is an error."""
     position = ReadSoFar()
-    read_file = partial(_read_noting, reader, skipped, position, reading)
-    read_some = partial(_some, spec, part, read_file, skipped)
+    read_some = partial(_some, spec, part, partial(reader.pairs, skipped, position), skipped)
     # A file that cannot be read is told at once; one that is kept is soon read to its end.
     if keep is None or part == "test":
         next(read_some())
-    _add_new(reader.notes, reading)
     return _stream(read_some, partial(_share_of_file, position), keep)
-
-
-def _read_noting(
-    reader: Reader, skipped: Skipped, position: ReadSoFar, reading: list[str]
-) -> Iterator[Pair]:
-    """The pairs of a file; what its reader has to tell is noted."""
-    yield from reader.pairs(skipped, position)
-    _add_new(reader.notes, reading)
-
-
-def _add_new(lines: Iterable[str], known: list[str]) -> None:
-    known += [line for line in lines if line not in known]
 
 
 def _stream(
@@ -361,7 +361,7 @@ def open_split(
         )
     layout = fitting_layout(file, layout)
     if split in ("dev", "test") and split in files:
-        return _file_stream(spec, split, find_reader(file, layout), Skipped(), [], None)
+        return _file_stream(spec, split, find_reader(file, layout), Skipped(), None)
     return open_data(
         spec, source=layout.source, target=layout.target, options=options, **more
     ).split(split)
@@ -376,7 +376,9 @@ def _some(
         yield pair
     if pair is None:
         why = "; ".join(skipped.lines())
-        raise UserError(f"{spec}: no usable pair for {part} (a line is source TAB target): {why}")
+        raise UserError(
+            f"{spec}: no usable pair for {part} (a pair has a source and a target): {why}"
+        )
 
 
 def from_iterable(data: Items, *, keep: Keep | None = None, **deal: Any) -> Splits:
@@ -546,7 +548,7 @@ def _usable(candidates: Iterable[list[Path]], layout: Layout) -> list[Path]:
         if layout.source and layout.target:
             usable = [file for file in files if plain_name(file).endswith(f".{layout.source}")]
         if not usable:
-            usable = [file for file in files if plain_name(file).endswith(SUFFIXES)]
+            usable = [file for file in files if plain_name(file).lower().endswith(SUFFIXES)]
         if usable:
             return usable
     return []

@@ -12,6 +12,7 @@ from regard.data.readers import PAIRED_SUFFIXES
 from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import plain_name
 from regard.data.splits import Items, named_data
+from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.nn.devices import pick_device, state_kept
 from regard.presets import preset as read_preset
@@ -90,6 +91,8 @@ def two_files(data: Any, target_file: str | Path | None) -> dict[str, str]:
         return {}
     if not isinstance(data, str | Path):
         raise UserError(f"{target_file}: a second file goes with a file, not with pairs")
+    if data in TASKS:
+        raise UserError(f"{data} is a task; a second file goes with a file")
     for file in (Path(data), Path(target_file)):
         if plain_name(file).lower().endswith(PAIRED_SUFFIXES):
             raise UserError(

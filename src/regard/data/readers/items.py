@@ -163,6 +163,7 @@ class _Keys:
     def __init__(self, layout: Layout) -> None:
         self.source = layout.source or "source"
         self.target = layout.target or "target"
+        self._named = layout.source is not None or layout.target is not None
 
     def check(self, where: str, item: Mapping[str, Any]) -> None:
         """Refuse keys that the first item lacks: they are the caller's mistake."""
@@ -170,9 +171,12 @@ class _Keys:
         if all(_has(item, key) for key in (self.source, self.target)):
             return
         listed = ", ".join(map(repr, names)) or "nothing"
+        texts = [name for name in names if isinstance(_get(item, name), str | None)]
+        advice = "set data.source and data.target"
+        if len(texts) == 2:
+            advice = f"perhaps data.source={texts[0]} data.target={texts[1]}"
         raise UserError(
-            f"{where}: no {self.source!r} and {self.target!r}; it has {listed} (set data.source "
-            f"and data.target)"
+            f"{where}: no {self.source!r} and {self.target!r}; it has {listed} ({advice})"
         )
 
     def unused(self, file: str, item: Mapping[str, Any]) -> list[str]:
@@ -193,6 +197,8 @@ class _Keys:
 
     def of_item(self, item: Any) -> list[str]:
         """The texts of an object: source first, then one target or several."""
+        if isinstance(item, list) and len(item) >= 2 and not self._named:
+            item = {self.source: item[0], self.target: item[1]}  # ["a source", "its target"]
         if not isinstance(item, dict):
             raise Skip("bad JSON")
         targets = _get(item, self.target)

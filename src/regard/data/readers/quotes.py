@@ -15,8 +15,7 @@ def is_quoted(text: str, *, complete: bool) -> bool:
     """
     if '"' not in text:
         return False
-    text = text.replace("\r\n", "\n")
-    lines = text.rstrip("\n").split("\n")
+    lines = [line.removesuffix("\r") for line in text.rstrip("\r\n").split("\n")]
     try:
         rows = list(csv.reader([f"{line}\n" for line in lines], delimiter="\t"))
     except csv.Error:

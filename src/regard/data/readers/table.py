@@ -1,6 +1,7 @@
 """TSV and CSV: separator, quotes, header and columns."""
 
 import csv
+import os
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,8 @@ def _form(path: Path, start: Start) -> _Form:
     """
     text = start.text()
     separator = "\t"
+    if "\t" not in text and all(" ||| " in line for line in text.split("\n") if line.strip()):
+        return _Form("|||", quoted=False)  # as aligners write it
     if plain_name(path).lower().endswith(".csv"):
         separator = _separator(text) or ","
     if separator != "\t":
@@ -134,9 +137,11 @@ def _offer_another_reading(path: Path, start: Start) -> None:
     """Refuse a file without tabs if it is easy to tell what it is instead."""
     near = siblings(path)
     if near:
+        names = " and ".join(file.name for file in near[:3])
+        has = "has" if len(near) == 1 else "have"
         raise UserError(
-            f"{path}: it has one column, and {near[0].name} beside it has as many lines; to train "
-            f"on both, give both: {path.name} {near[0].name}"
+            f"{path}: one text a line, and {names} beside it {has} as many; give two files: "
+            f"regard train {_from_here(path)} {_from_here(near[0])}"
         )
     lines = [line for line in start.text().split("\n") if line.strip()]
     separator = _separator("\n".join(lines))
@@ -148,6 +153,12 @@ def _offer_another_reading(path: Path, start: Start) -> None:
             f"{path}: it has no tabs; if {SEPARATORS[separator]} separate its columns, call it "
             f"{Path(plain_name(path)).stem}.csv"
         )
+
+
+def _from_here(path: Path) -> str:
+    """The path as one would type it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith(os.pardir) else relative
 
 
 # header and columns
@@ -225,7 +236,7 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
     if columns.names is not None:
         names = columns.names
         pair = f"{names[used[0]]} → {names[used[1]]}"
-        notes.append(f"{path.name}: line 1 is a header: {pair}")
+        notes.append(f"{path.name}: line 1 is a header, {pair} (data.header=no reads it as a pair)")
         unused = [name for column, name in enumerate(names) if column not in used]
         if unused:
             notes.append(f"{path.name}: {_columns_text(unused)}")
