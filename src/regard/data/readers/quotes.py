@@ -22,7 +22,27 @@ def is_quoted(text: str, *, complete: bool) -> bool:
         return False
     if not complete:
         rows.pop()  # it may be cut
+    if not _as_wide(rows):
+        return False
     return any(_written_by(rule, rows, lines) for rule in (_all, _texts, _needed, _excel))
+
+
+def _as_wide(rows: list[list[str]]) -> bool:
+    """Whether rows with tabs or line breaks inside quotes are as wide as the others.
+
+    Two lines with a lone quote each would be taken for one row.
+    """
+    broken = []
+    widths = set()
+    for row in rows:
+        inside = [cell for cell in row if "\t" in cell or "\n" in cell]
+        if any(cell != cell.strip() for cell in inside):
+            return False
+        if inside:
+            broken.append(row)
+        elif row:
+            widths.add(len(row))
+    return not broken or (min(widths, default=0) >= 2 and {*map(len, broken)} <= widths)
 
 
 def _written_by(rule: Callable[[str], bool], rows: list[list[str]], lines: list[str]) -> bool:
