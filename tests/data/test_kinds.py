@@ -480,6 +480,22 @@ def test_files_for_dev_and_test(tmp_path: Path) -> None:
         open_data(str(tmp_path / "p.csv"), dev_file=str(tmp_path / "nope.tsv"))
 
 
+def test_files_for_dev_and_test_are_offered(tmp_path: Path) -> None:
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"fre_{part}.tsv").write_text(f"a {part}\tb\n" * 9)
+    (tmp_path / "hun_dev.tsv").write_text("a\tb\n")
+    path = tmp_path / "fre_train.tsv"
+    files = {part: tmp_path / f"fre_{part}.tsv" for part in ("dev", "test")}
+    (told,) = opened(path).notes
+    assert told == (
+        f"fre_dev.tsv and fre_test.tsv lie beside fre_train.tsv; to use them, add "
+        f"data.dev_file={files['dev']} data.test_file={files['test']}"
+    )
+    assert opened(path, dev_file=str(files["dev"])).notes == []
+    (tmp_path / "fre_train.tsv").rename(tmp_path / "fre.tsv")
+    assert opened(tmp_path / "fre.tsv").notes == []
+
+
 # what cannot be read
 
 

@@ -43,6 +43,7 @@ _WORDS = {
     **dict.fromkeys(("val", "valid", "validation"), "dev"),
     **dict.fromkeys(("test", "testing", "newstest"), "test"),
 }
+_LETTERS_IN_NAMES = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
 class Keep(Protocol):
@@ -222,6 +223,7 @@ def open_data(
         raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
     splits = _open_files(spec, layout, target_file, keep)
     _open_held_out(splits, layout, dev_file, test_file, keep)
+    _offer_held_out(splits, layout)
     return _dealt(splits, Deal(**deal))
 
 
@@ -283,6 +285,26 @@ def _open_held_out(
             raise UserError(f"data.{part}_file: {error}") from None
         splits.readers.append(reader)
         setattr(splits, part, _file_stream(file, part, reader, splits.skipped, keep))
+
+
+def _offer_held_out(splits: Splits, layout: Layout) -> None:
+    """Note that my-dev.tsv and my-test.tsv lie beside my-train.tsv, where they are not used."""
+    path = _place(splits.name, layout)
+    if path is None or path.is_dir() or _part_in(path.name) != "train":
+        return
+    beside: dict[str, Path] = {}
+    for file in sorted(path.parent.iterdir()):
+        part = _part_in(file.name)
+        if part in ("dev", "test") and _without_part(file.name) == _without_part(path.name):
+            beside.setdefault(part, file)
+
+    missing = [part for part in beside if getattr(splits, part) is None]
+    if missing and splits.dev is None:
+        names = " and ".join(beside[part].name for part in missing)
+        words = " ".join(f"data.{part}_file={beside[part]}" for part in missing)
+        lies = "lies" if len(missing) == 1 else "lie"
+        it = "it" if len(missing) == 1 else "them"
+        splits.notes.append(f"{names} {lies} beside {path.name}; to use {it}, add {words}")
 
 
 def _reader_beside(file: Path, layout: Layout) -> Reader:
@@ -534,11 +556,16 @@ def _called(folder: Path, part: str) -> list[list[Path]]:
 
 def _part_in(name: str) -> str | None:
     """The split that a name tells: dev for europarl-v7.dev.en or MyDevSet.tsv."""
-    for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name):
-        part = _WORDS.get(word.lower().removesuffix("set"))
-        if part is not None:
-            return part
-    return None
+    return next(filter(None, map(_part_of, _LETTERS_IN_NAMES.findall(name))), None)
+
+
+def _part_of(word: str) -> str | None:
+    return _WORDS.get(word.lower().removesuffix("set"))
+
+
+def _without_part(name: str) -> str:
+    """A name without the words that tell its split: two files with the same go together."""
+    return _LETTERS_IN_NAMES.sub(lambda word: "" if _part_of(word[0]) else word[0], name)
 
 
 def _usable(candidates: Iterable[list[Path]], layout: Layout) -> list[Path]:

@@ -99,7 +99,8 @@ def _form(path: Path, start: Start) -> _Form:
     """
     text = start.text()
     separator = "\t"
-    if "\t" not in text and all(" ||| " in line for line in text.split("\n") if line.strip()):
+    lines = [line for line in text.split("\n") if line.strip()]
+    if lines and "\t" not in text and all(" ||| " in line for line in lines):
         return _Form("|||", quoted=False)  # as aligners write it
     if plain_name(path).lower().endswith(".csv"):
         separator = _separator(text) or ","
