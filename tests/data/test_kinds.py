@@ -142,10 +142,20 @@ def test_a_broken_csv_loses_the_broken_lines_only(tmp_path: Path) -> None:
     assert [source for source, _ in texts(splits)] == [f"dog {n}" for n in range(80)] + ['5" disk']
     assert {reason: first for (_, reason), first in splits.skipped.first.items()} == {
         "an open quote, or too long": [2],
-        "too many columns": [84],
+        "too many columns: a separator inside a text needs quotes": [84],
         "empty line": [85],
         "one column": [86],
     }
+
+
+def test_csv_as_programs_write_it(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    assert texts(opened(path, "\ufeffsep=;\r\nenglish;german\r\na, b;c\r\n")) == [("a, b", "c")]
+    index = opened(path, ",english,german\n0,a,b\n1,c,d\n")  # pandas
+    assert texts(index) == [("a", "b"), ("c", "d")]
+    assert "pairs.csv: column 1 (without a name) is not used" in index.reading[1]
+    assert texts(opened(path, '"He said \\"hi\\", ok","x"\n"y","z"\n'))[0][0] == 'He said "hi", ok'
+    assert texts(opened(path, '"a, b", "c, d"\n')) == [("a, b", "c, d")]
 
 
 def test_an_open_quote_at_the_end(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from regard.data.readers.reader import Layout, Reader, Rows, Skip, text_of
 from regard.errors import UserError
 
 SEPARATORS = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}
+_EXCEL_LINE = re.compile(r'"?sep=(.)"?\r?\n')  # how Excel is told the separator
 _SAMPLE = 200  # rows that are looked at
 _MOST_LINES = 50  # of one row, whose quotes hold line breaks
 
@@ -28,6 +30,7 @@ class _Form:
     separator: str
     quoted: bool
     escape: str | None = None  # before a quote inside quotes, where it is not doubled
+    preface: int = 0  # lines before the table
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """The cells of each row of text."""
@@ -54,11 +57,11 @@ class _Columns:
 def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     """Read TSV or CSV."""
     form = _form(path, start)
-    sample = _some_rows(form, start.text())
+    sample = _some_rows(form, start.text())[form.preface :]
     columns = _columns(path, sample, layout)
     width = _width(sample, columns)
     notes = _notes(path, form, columns, sample)
-    first = 1 if columns.names is None else 2
+    before = form.preface + (columns.names is not None)  # rows before the first pair
 
     if form.separator == "\t" and not form.quoted and (columns.source, columns.target) == (0, 1):
         if not any(b"\t" in line for line in start.lines()):
@@ -68,14 +71,14 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
 
         def lines(position: ReadSoFar | None) -> Rows:
             numbered = enumerate(files.lines_of(path, position, start.encoding), 1)
-            return numbered if first == 1 else _without_first(numbered)
+            return _without_first(numbered, before)
 
         return Reader((path,), lines, plain_tsv.parse, notes)
 
     def rows(position: ReadSoFar | None) -> Rows:
         decoded = map(_decoded, files.lines_of(path, position, start.encoding))
         records = _records(decoded, form)
-        return records if first == 1 else _without_first(records)
+        return _without_first(records, before)
 
     def parse(cells: list[str] | None) -> list[str]:
         return _pick(cells, columns, width, form)
@@ -83,8 +86,9 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     return Reader((path,), rows, parse, notes)
 
 
-def _without_first(rows: Rows) -> Rows:
-    next(rows, None)
+def _without_first(rows: Rows, count: int) -> Rows:
+    for _ in range(count):
+        next(rows, None)
     return rows
 
 
@@ -102,11 +106,12 @@ def _form(path: Path, start: Start) -> _Form:
     lines = [line for line in text.split("\n") if line.strip()]
     if lines and "\t" not in text and all(" ||| " in line for line in lines):
         return _Form("|||", quoted=False)  # as aligners write it
+    told = _EXCEL_LINE.match(text)
     if plain_name(path).lower().endswith(".csv"):
-        separator = _separator(text) or ","
+        separator = told[1] if told else _separator(text) or ","
     if separator != "\t":
         escape = "\\" if '\\"' in text and '""' not in text else None
-        return _Form(separator, quoted=True, escape=escape)
+        return _Form(separator, quoted=True, escape=escape, preface=int(told is not None))
     return _Form(separator, is_quoted(text, complete=start.complete))
 
 
@@ -237,8 +242,12 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
     if columns.names is not None:
         names = columns.names
         pair = f"{names[used[0]]} → {names[used[1]]}"
-        notes.append(f"{path.name}: line 1 is a header, {pair} (data.header=no reads it as a pair)")
-        unused = [name for column, name in enumerate(names) if column not in used]
+        notes.append(f"{path.name}: line {form.preface + 1} is a header, {pair} (data.header=no reads it as a pair)")
+        unused = [
+            name or f"{column + 1} (without a name)"
+            for column, name in enumerate(names)
+            if column not in used
+        ]
         if unused:
             notes.append(f"{path.name}: {_columns_text(unused)}")
     elif sample and (form.quoted or used != (0, 1)):
@@ -384,7 +393,7 @@ def _pick(cells: list[str] | None, columns: _Columns, width: int, form: _Form) -
     if len(cells) == 1:
         raise Skip("one column")
     if len(cells) > width and form.separator != "\t":
-        raise Skip("too many columns")
+        raise Skip("too many columns: a separator inside a text needs quotes")
     if len(cells) <= max(columns.source, columns.target):
         raise Skip("too few columns")
 
