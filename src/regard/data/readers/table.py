@@ -242,7 +242,10 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
     if columns.names is not None:
         names = columns.names
         pair = f"{names[used[0]]} → {names[used[1]]}"
-        notes.append(f"{path.name}: line {form.preface + 1} is a header, {pair} (data.header=no reads it as a pair)")
+        notes.append(
+            f"{path.name}: line {form.preface + 1} is a header, {pair} (data.header=no reads it "
+            f"as a pair)"
+        )
         unused = [
             name or f"{column + 1} (without a name)"
             for column, name in enumerate(names)
