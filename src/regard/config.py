@@ -55,10 +55,21 @@ class DataConfig:
 
     path: str = setting("", "A task, a named corpus, a file or a folder.")
     source: str = setting(
-        "", "Source: file suffix (en), JSON key or Parquet column (source if empty). Not for TSV."
+        "", "Source: column (name or number), JSON key (a.b: nested), TMX language or file suffix."
     )
     target: str = setting(
-        "", "Target: file suffix (fr), JSON key or Parquet column (target if empty). Not for TSV."
+        "", "Target: column (name or number), JSON key (a.b: nested), TMX language or file suffix."
+    )
+    target_file: str = setting(
+        "", "File with the targets, one a line, if path has only the sources."
+    )
+    dev_file: str = setting("", "File with the validation pairs. Empty: split some off.")
+    test_file: str = setting("", "File with the test pairs. Empty: split some off.")
+    header: Literal["auto", "yes", "no"] = setting(
+        "auto", "Whether the first line of a CSV or TSV file names its columns; auto: look at it."
+    )
+    encoding: str = setting(
+        "", "Encoding of the files, such as latin-1. Empty: UTF-8, or UTF-16 by its BOM."
     )
     limit: int = setting(
         0, "Use at most this many training pairs, drawn evenly over the file. 0: all.", least=0
@@ -552,6 +563,8 @@ def _checked(value: Any, spec: SettingSpec) -> Any:
         converted = _converted(value, spec.type)
     except (ValueError, OverflowError):
         wanted = TYPE_WORDS[spec.type]
+        if spec.full_name in ("data.dev", "data.test"):
+            wanted += f" of pairs; for a file write {spec.full_name}_file={value}"
         raise UserError(f"{spec.full_name}={value}: must be {wanted}") from None
 
     numbers = converted if isinstance(converted, tuple) else (converted,)

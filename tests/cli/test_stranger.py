@@ -102,8 +102,23 @@ MISTAKES = {
     "nothing short enough": (["train", "good.tsv", "data.max_length=1"], "no pair is left"),
     "column of a TSV": (
         ["train", "good.tsv", "data.source=en"],
-        "the columns of a TSV have no names",
+        "no column 'en'; it has 'I have 1 cats', \"j'ai 1 chats\"",
     ),
+    "a table twice": (["train", "good.tsv", "good.tsv"], "a file of pairs goes alone"),
+    "a second file that is not there": (["train", "text.en", "text.fr"], "text.fr: no such file"),
+    "three files": (["train", "text.en", "text.de", "good.tsv"], "good.tsv: a third file"),
+    "a task and a file": (["train", "copy", "text.de"], "copy is a task"),
+    "a lone file": (["train", "text.en"], "give two files: regard train text.en text.de"),
+    "lines that do not match": (["train", "text.en", "short.de"], "has 2 lines and"),
+    "a file for a count": (
+        ["train", "good.tsv", "data.dev=good.tsv"],
+        "must be a whole number of pairs; for a file write data.dev_file=good.tsv",
+    ),
+    "a dev file that is not there": (
+        ["train", "good.tsv", "data.dev_file=dev.tsv"],
+        "dev.tsv: no such file",
+    ),
+    "a spreadsheet": (["train", "book.xlsx"], "save the sheet as CSV UTF-8"),
     "no run": (["translate", "runs/none", "hello"], "runs/none: no such run"),
     "not a run": (["evaluate", "folder"], "folder: not a run"),
     "start from nothing": (["train", "good.tsv", "--from", "runs/none"], "runs/none: no such run"),
@@ -116,6 +131,10 @@ def mistakes(here: Path) -> Path:
     (here / "blank.tsv").write_text("\n\n   \n")
     (here / "folder").mkdir()
     (here / "picture.tsv").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8)
+    (here / "text.en").write_text("one\ntwo\n")
+    (here / "text.de").write_text("eins\nzwei\n")
+    (here / "short.de").write_text("eins\n")
+    (here / "book.xlsx").write_bytes(b"PK\x03\x04" + bytes(40))
     (here / "good.tsv").write_text(
         "".join(f"I have {n} cats\tj'ai {n} chats\n" for n in range(1, 9))
     )
@@ -155,3 +174,31 @@ def test_a_mistake_in_a_process_of_its_own(name, mistakes, command):
     (line,) = done.stderr.splitlines()
     assert said in line
     assert not (mistakes / "runs").exists()
+
+
+def texts_side_by_side(here: Path) -> None:
+    (here / "text.en").write_text("".join(f"I have {n} cats\n" for n in range(40)))
+    (here / "text.de").write_text("".join(f"ich habe {n} Katzen\n" for n in range(40)))
+
+
+def test_two_files_on_the_command_line(here, command):
+    texts_side_by_side(here)
+    done = command("train", "text.en", "text.de", *TINY, cwd=here)
+    assert done.returncode == 0, done.stderr
+    run = regard.Run.open("runs/text")
+    assert (run.config.data.source, run.config.data.target) == ("en", "de")
+    assert run.manifest["pairs"] == 36
+    told = command("data", "inspect", "text.en", "text.de", cwd=here).stdout
+    assert "36" in told
+
+
+def test_a_spreadsheets_csv_trains(here, command):
+    rows = "".join(f'"Yes, {n}";"Ja, {n}";{n}\n' for n in range(40))
+    (here / "pairs.csv").write_bytes(f"english;german;id\n{rows}".encode("utf-16"))
+    done = command(
+        *("train", "pairs.csv", "data.source=german", "data.target=english", *TINY), cwd=here
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pairs.csv: line 1 is a header, german → english" in done.stderr
+    assert "pairs.csv: column id is not used" in done.stderr
+    assert {pair.source[:2] for pair in regard.evaluate("runs/pairs").pairs} == {"Ja"}

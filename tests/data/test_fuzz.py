@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data.pairs import Skipped
-from regard.data.readers import read
+from regard.data.readers import find_reader
+from regard.data.readers.reader import Layout
 from regard.data.splits import open_data
 from regard.errors import UserError
 
@@ -82,8 +83,6 @@ PACKED = {
 }
 DAMAGED = ("twice.tsv.gz", "cut.tsv.gz", "more.tsv.gz")
 MAGIC = (
-    b"\xff\xfe",
-    b"\xfe\xff",
     b"\x1f\x8b",
     b"PAR1",
     b"\x89PNG",
@@ -144,8 +143,10 @@ def may_be_refused(name: str, data: bytes) -> bool:
 def check(folder: Path, name: str, data: bytes) -> None:
     path, skipped, refusal = folder / name, Skipped(), ""
     path.write_bytes(PACKED[name](data))
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return  # UTF-16, which test_kinds.py reads
     try:
-        pairs = list(read(path, skipped=skipped))
+        pairs = list(find_reader(path, Layout(header="no")).pairs(skipped))
     except UserError as error:
         refusal = str(error)
     if refusal:

@@ -4,6 +4,7 @@ import gzip
 import io
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from regard.data import kept as kept_module
 from regard.data import readers
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
+from regard.data.readers import files
 from regard.data.splits import Leaks, Splits, _plain, from_iterable, leaks
 from regard.errors import UserError
 from regard.recipes.preparing import learn_tokenizers
@@ -237,7 +239,7 @@ def test_near_duplicates_by_brute_force(train: list[str], dev: list[str]) -> Non
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Bytes that came out of each file (unpacked), however often it was opened."""
     counts: dict[str, int] = {}
-    opened = readers._opened
+    opened = files.opened
 
     class Meter:
         def __init__(self, file, name: str) -> None:
@@ -254,12 +256,12 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         def readline(self, size: int) -> bytes:
             return self.counted(self.file.readline(size))
 
-    @readers.contextmanager
+    @contextmanager
     def metered(path: Path, *more):
         with opened(path, *more) as file:
             yield Meter(file, path.name)
 
-    monkeypatch.setattr(readers, "_opened", metered)
+    monkeypatch.setattr(files, "opened", metered)
     return counts
 
 

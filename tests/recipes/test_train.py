@@ -527,3 +527,27 @@ def test_dev_has_no_bleu_for_one_word_answers(train):
     ]
     assert looks
     assert all("exact_match" in look and "bleu" not in look for look in looks)
+
+
+@pytest.mark.parametrize("names", [("text.en", "text.de"), ("english.txt", "german.txt")])
+def test_two_files_side_by_side(tiny, tmp_path, names, monkeypatch):
+    """From Python as on the command line; the run finds both again from anywhere."""
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        (tmp_path / name).write_text("".join(f"{name} {i}\n" for i in range(40)))
+    (tmp_path / "dev.tsv").write_text("dev 1\tdev 2\n")
+    quiet = Reporter(quiet=True)
+    data = {"dev_file": "dev.tsv", "test_file": "dev.tsv"}
+    run = regard.train(*names, out=tmp_path / "run", reporter=quiet, **tiny)
+    dev = regard.train(*names, out=tmp_path / "dev", reporter=quiet, **tiny, data=data)
+    assert run.manifest["pairs"] == 36
+    assert dev.manifest["pairs"] == 40
+    again = regard.train(*names, out="dev", resume=True, reporter=quiet, data=data)
+    assert again.config == dev.config
+
+    monkeypatch.chdir("/")
+    (pair, *_) = regard.evaluate(run).pairs
+    assert (pair.source.split()[0], pair.targets[0].split()[0]) == names
+    assert [pair.source for pair in regard.evaluate(dev).pairs] == ["dev 1"]
+    with pytest.raises(regard.UserError, match="a second file goes with a file"):
+        regard.train(PAIRS, tmp_path / names[1])

@@ -17,7 +17,17 @@ import typer
 import regard
 from regard.cli.data import data as data_commands
 from regard.cli.show import show
-from regard.cli.terms import TEXTS, AsJson, Beam, Device, Out, RunFolder, Sets, table
+from regard.cli.terms import (
+    TEXTS,
+    AsJson,
+    Beam,
+    Device,
+    FileAndSets,
+    Out,
+    RunFolder,
+    second_file,
+    table,
+)
 from regard.cli.translate import translate
 from regard.config import parse_overrides
 from regard.errors import Interrupted, UserError
@@ -93,7 +103,7 @@ def train(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="A task, a named corpus, a file or a folder.")
     ],
-    settings: Sets = None,
+    settings: FileAndSets = None,
     preset: Annotated[
         str | None, typer.Option(help="A measured configuration; `regard presets` lists them.")
     ] = None,
@@ -109,10 +119,15 @@ def train(
         Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")
     ] = None,
 ) -> None:
-    """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
-    sections: dict[str, Any] = parse_overrides(settings or [])
+    """Train a model.  Example: `regard train pairs.tsv train.steps=5000`
+
+    Two files side by side: `regard train text.en text.de`
+    """
+    target_file, words = second_file(settings)
+    sections: dict[str, Any] = parse_overrides(words)
     run = regard.train(
         data,
+        target_file,
         preset=preset,
         config=config,
         out=out,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.terms import TEXTS, AsJson, Sets, reader_may_leave, table
+from regard.cli.terms import TEXTS, AsJson, FileAndSets, reader_may_leave, second_file, table
 from regard.config import merge, parse_overrides
 from regard.errors import UserError, nearest
 
@@ -88,15 +88,18 @@ def data_generate(
 @data.command("inspect")
 def data_inspect(
     data: Annotated[str, typer.Argument(metavar="DATA")],
-    settings: Sets = None,
+    settings: FileAndSets = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what is in some data, what would be skipped, and what `train` would choose.
     Example: `regard data inspect pairs.tsv`
     """
     from regard.recipes.inspecting import inspect_data
+    from regard.recipes.training import two_files
 
-    inspection = inspect_data(merge({"data": {"path": data}}, parse_overrides(settings or [])))
+    target_file, words = second_file(settings)
+    files = {"path": data, **two_files(data, target_file)}
+    inspection = inspect_data(merge({"data": files}, parse_overrides(words)))
     if as_json:
         print(json.dumps(asdict(inspection), ensure_ascii=False))
     else:
@@ -110,6 +113,8 @@ def _print_inspection(inspection: "Inspection") -> None:
         for split in inspection.splits
     ]
     table(["split", "pairs", "source", "target"], rows)
+    for line in inspection.reading:
+        print(line)
 
     count = len(inspection.samples)
     print(f"\n{count} training pair{_s(count)}, as text and as tokens:\n")

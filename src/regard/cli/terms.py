@@ -21,6 +21,13 @@ Sets = Annotated[
     list[str] | None,
     typer.Argument(metavar="[section.name=value]...", help="Settings, such as train.steps=1000."),
 ]
+FileAndSets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE] [section.name=value]...",
+        help="A second file, read side by side with the first; settings, such as train.steps=1000.",
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Where to write it.")]
 Beam = Annotated[
     int | None, typer.Option(min=1, help="Beam width. Default: the run's search.width.")
@@ -44,6 +51,19 @@ def reader_may_leave() -> Iterator[None]:
         # What is still in the buffer goes nowhere.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
+
+
+def second_file(words: list[str] | None) -> tuple[str | None, list[str]]:
+    """The second file among the words after DATA, if there is one, and the settings."""
+    first, *settings = words or [""]
+    if not os.path.isfile(first):
+        if "=" not in first and (os.sep in first or "." in first):
+            raise UserError(f"{first}: no such file, and not a setting (section.name=value)")
+        return None, words or []
+    for word in settings:
+        if os.path.isfile(word):
+            raise UserError(f"{word}: a third file; give one file of pairs, or two side by side")
+    return first, settings
 
 
 def refuse_options(texts: Iterable[str], command: Any) -> None:

@@ -18,7 +18,10 @@ from regard.data.drawn import Drawn
 from regard.data.items import SPLITS, Items, Table, named_splits, open_items
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
-from regard.data.readers import SUFFIXES, ReadSoFar, aligned, plain_name, read
+from regard.data.readers import SUFFIXES, find_reader, fitting_layout
+from regard.data.readers.aligned import aligned_files
+from regard.data.readers.files import ReadSoFar, plain_name
+from regard.data.readers.reader import Layout, Reader
 from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
@@ -30,8 +33,15 @@ Codes = npt.NDArray[np.uint8]
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)
 _CHUNK = 1_000  # pairs
 
-# How the files of each split begin in a folder.
-_NAMES = {"train": ("train*",), "dev": ("dev*", "val*"), "test": ("test*",)}
+# How the files of each split begin in a folder, or else a word anywhere in their names.
+_NAMES = {"train": ("train",), "dev": ("dev", "val"), "test": ("test",)}
+_WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "devel", "development", "newsdev"), "dev"),
+    **dict.fromkeys(("val", "valid", "validation"), "dev"),
+    **dict.fromkeys(("test", "testing", "newstest"), "test"),
+}
+_LETTERS_IN_NAMES = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
 class Keep(Protocol):
@@ -116,9 +126,15 @@ class Splits:
     test: Stream | None = None
     long: Stream | None = None  # tasks only: longer than anything in training
     skipped: Skipped = field(default_factory=Skipped)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what may surprise
+    readers: list[Reader] = field(default_factory=list)  # of the files, if there are any
     drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
     columns: tuple[str, str] = ("", "")  # the names of source and target in pairs from Python
+
+    @property
+    def reading(self) -> list[str]:
+        """How the files are read, where that is not obvious: header, columns, quotes."""
+        return [note for reader in self.readers for note in reader.notes]
 
     def seen_in_training(self, sources: Iterable[str]) -> int:
         """How many of these sources, each counted once, stand in training just as they are."""
@@ -179,20 +195,35 @@ def open_data(
     *,
     source: str | None = None,
     target: str | None = None,
+    header: str = "auto",
+    encoding: str | None = None,
+    target_file: str | None = None,
+    dev_file: str | None = None,
+    test_file: str | None = None,
     options: Options | None = None,
     keep: Keep | None = None,
     **deal: Any,
 ) -> Splits:
     """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA.
 
-    For `deal` see Deal. With `keep` everything is read once, and later from a copy that is cleaned
-    already: for callers that read it several times.
+    `source` and `target` choose columns, keys or languages, `target_file` is read beside the file
+    `spec`, and `dev_file` and `test_file` take the place of what would be split off. For `deal` see
+    Deal. With `keep` everything is read once, and later from a copy that is cleaned already: for
+    callers that read it several times.
     """
+    layout = Layout(source or None, target or None, header, encoding or None)
     if spec in TASKS:
-        return _open_task(spec, dict(options or {}), Deal(**deal), keep)
+        splits = _open_task(spec, dict(options or {}), Deal(**deal), keep)
+        if target_file:
+            raise UserError(f"data.target_file={target_file}: {spec} is a task, not a file")
+        _open_held_out(splits, layout, dev_file, test_file, keep)
+        return splits
     if options:
         raise UserError(f"{spec} is not a task and takes no options: {', '.join(options)}")
-    return _dealt(_open_files(spec, source, target, keep), Deal(**deal))
+    splits = _open_files(spec, layout, target_file, keep)
+    _open_held_out(splits, layout, dev_file, test_file, keep)
+    _offer_held_out(splits, layout)
+    return _dealt(splits, Deal(**deal))
 
 
 def _open_task(name: str, options: dict[str, str | int], deal: Deal, keep: Keep | None) -> Splits:
@@ -212,21 +243,19 @@ def _open_task(name: str, options: dict[str, str | int], deal: Deal, keep: Keep 
     return splits
 
 
-def _open_files(spec: str, source: str | None, target: str | None, keep: Keep | None) -> Splits:
+def _open_files(spec: str, layout: Layout, target_file: str | None, keep: Keep | None) -> Splits:
     """The splits that have files of their own."""
     skipped = Skipped()
     notes: list[str] = []
+    readers: list[Reader] = []
     streams: dict[str, Stream] = {}
-    for part, file in _files(spec, source, target, notes).items():
-        position = ReadSoFar()
-        read_file = partial(
-            read, file, source=source, target=target, skipped=skipped, position=position
-        )
-        read_some = partial(_some, spec, part, read_file, skipped)
-        streams[part] = _stream(read_some, partial(_share_of_file, position), keep)
-        # A file that cannot be read is told at once; one that is kept is soon read to its end.
-        if keep is None or part == "test":
-            next(read_some())
+    for part, file in _files(spec, layout, target_file, notes).items():
+        if part == "train":
+            reader = find_reader(file, layout, Path(target_file) if target_file else None)
+        else:
+            reader = _reader_beside(file, layout)
+        readers.append(reader)
+        streams[part] = _file_stream(spec, part, reader, skipped, keep)
     return Splits(
         spec,
         train=streams["train"],
@@ -234,7 +263,71 @@ def _open_files(spec: str, source: str | None, target: str | None, keep: Keep | 
         test=streams.get("test"),
         skipped=skipped,
         notes=notes,
+        readers=readers,
     )
+
+
+def _open_held_out(
+    splits: Splits,
+    layout: Layout,
+    dev_file: str | None,
+    test_file: str | None,
+    keep: Keep | None,
+) -> None:
+    """Take dev and test from files of their own, where there are any."""
+    for part, file in (("dev", dev_file), ("test", test_file)):
+        if not file:
+            continue
+        try:
+            reader = _reader_beside(Path(file), layout)
+        except UserError as error:
+            raise UserError(f"data.{part}_file: {error}") from None
+        splits.readers.append(reader)
+        setattr(splits, part, _file_stream(file, part, reader, splits.skipped, keep))
+
+
+def _offer_held_out(splits: Splits, layout: Layout) -> None:
+    """Note that my-dev.tsv and my-test.tsv lie beside my-train.tsv, where they are not used."""
+    path = _place(splits.name, layout)
+    if path is None or path.is_dir() or _part_in(path.name) != "train":
+        return
+    beside: dict[str, Path] = {}
+    for file in sorted(path.parent.iterdir()):
+        part = _part_in(file.name)
+        if part in ("dev", "test") and _without_part(file.name) == _without_part(path.name):
+            beside.setdefault(part, file)
+
+    missing = [part for part in beside if getattr(splits, part) is None]
+    if missing and splits.dev is None:
+        names = " and ".join(beside[part].name for part in missing)
+        words = " ".join(f"data.{part}_file={beside[part]}" for part in missing)
+        lies = "lies" if len(missing) == 1 else "lie"
+        it = "it" if len(missing) == 1 else "them"
+        splits.notes.append(f"{names} {lies} beside {path.name}; to use {it}, add {words}")
+
+
+def _reader_beside(file: Path, layout: Layout) -> Reader:
+    """The reader of a dev or test file, which may be laid out otherwise than the training file."""
+    fitting = fitting_layout(file, layout)
+    reader = find_reader(file, fitting)
+    if fitting != layout:
+        asked = " and ".join(name for name in (layout.source, layout.target) if name)
+        reader.notes.append(
+            f"{file.name}: no columns {asked}; column 1 is read as the source, 2 as the target"
+        )
+    return reader
+
+
+def _file_stream(
+    spec: str, part: str, reader: Reader, skipped: Skipped, keep: Keep | None
+) -> Stream:
+    """The pairs of a file; that there is none, or that it cannot be read, is an error."""
+    position = ReadSoFar()
+    read_some = partial(_some, spec, part, partial(reader.pairs, skipped, position), skipped)
+    # A file that cannot be read is told at once; one that is kept is soon read to its end.
+    if keep is None or part == "test":
+        next(read_some())
+    return _stream(read_some, partial(_share_of_file, position), keep)
 
 
 def _stream(
@@ -267,33 +360,32 @@ def open_split(
     source: str | None = None,
     target: str | None = None,
     options: Options | None = None,
-    **deal: Any,
+    **more: Any,
 ) -> Stream:
     """One split, to judge a run by.
 
     A folder need hold no more than that one file. Names of languages or columns that a TSV has no
-    use for are left out: a TSV can judge what was trained on two files.
+    use for are left out: a TSV can judge what was trained on two files. For `more` see open_data.
     """
-    folder = _place(spec, source, target)
-    if spec in TASKS or folder is None or not folder.is_dir():
-        return open_data(spec, source=source, target=target, options=options, **deal).split(split)
+    header = more.get("header", "auto")
+    layout = Layout(source or None, target or None, header, more.get("encoding") or None)
+    folder = _place(spec, layout)
+    if spec in TASKS or folder is None or not folder.is_dir() or more.get(f"{split}_file"):
+        return open_data(spec, source=source, target=target, options=options, **more).split(split)
 
-    files = _parts(folder, source, target, [])
+    files = _parts(folder, layout, [])
     file = files.get(split) or files.get("train")
     if file is None:
         raise UserError(
             f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split "
             f"it off"
         )
-    names: dict[str, Any] = {}
-    if not plain_name(file).endswith(".tsv"):
-        names = {"source": source, "target": target}
-
+    layout = fitting_layout(file, layout)
     if split in ("dev", "test") and split in files:
-        skipped = Skipped()
-        read_file = partial(read, file, **names, skipped=skipped)
-        return Stream(partial(_some, spec, split, read_file, skipped))
-    return open_data(spec, **names, options=options, **deal).split(split)
+        return _file_stream(spec, split, find_reader(file, layout), Skipped(), None)
+    return open_data(
+        spec, source=layout.source, target=layout.target, options=options, **more
+    ).split(split)
 
 
 def _some(
@@ -305,7 +397,9 @@ def _some(
         yield pair
     if pair is None:
         why = "; ".join(skipped.lines())
-        raise UserError(f"{spec}: no usable pair for {part} (a line is source TAB target): {why}")
+        raise UserError(
+            f"{spec}: no usable pair for {part} (a pair has a source and a target): {why}"
+        )
 
 
 def from_iterable(
@@ -409,27 +503,31 @@ def _held_out(drawn: Drawn, draw: Callable[..., Pairs], count: int, split: str) 
     return drawn.held_out(draw(None, split=split), count, split)
 
 
-def _place(spec: str, source: str | None, target: str | None) -> Path | None:
+def _place(spec: str, layout: Layout) -> Path | None:
     """The file or folder that `spec` names, here or below $REGARD_DATA.
 
     Aligned files go by what their names share.
     """
     home = os.environ.get("REGARD_DATA")
     for path in (Path(spec), Path(home or "", spec)):
-        if os.path.exists(path) or (source and target and aligned(path, source, target)):
+        if os.path.exists(path):
+            return path
+        if layout.source and layout.target and aligned_files(path, layout.source, layout.target):
             return path
     return None
 
 
-def _files(spec: str, source: str | None, target: str | None, notes: list[str]) -> dict[str, Path]:
+def _files(spec: str, layout: Layout, target_file: str | None, notes: list[str]) -> dict[str, Path]:
     """The file of each split, or of training alone. Aligned files go by the one of the source."""
-    path = _place(spec, source, target)
+    path = _place(spec, layout)
     if path is None:
         raise _not_there(spec)
     if not path.is_dir():
         return {"train": path}
+    if target_file:
+        raise UserError(f"{path} is a folder; give two files, or the folder alone")
 
-    files = _parts(path, source, target, notes)
+    files = _parts(path, layout, notes)
     if "train" not in files:
         wanted = "no train.tsv, nor train.en and train.de with data.source=en data.target=de"
         raise UserError(f"{path} holds {_listed(path)}: {wanted}")
@@ -451,19 +549,11 @@ def _not_there(spec: str) -> UserError:
     )
 
 
-def _parts(
-    folder: Path, source: str | None, target: str | None, notes: list[str]
-) -> dict[str, Path]:
+def _parts(folder: Path, layout: Layout, notes: list[str]) -> dict[str, Path]:
     """The file of each split that a folder holds."""
     files: dict[str, Path] = {}
-    for part, patterns in _NAMES.items():
-        candidates = sorted(file for pattern in patterns for file in folder.glob(pattern))
-        usable: list[Path] = []
-        if source and target:
-            usable = [file for file in candidates if plain_name(file).endswith(f".{source}")]
-        if not usable:
-            usable = [file for file in candidates if plain_name(file).endswith(SUFFIXES)]
-
+    for part in _NAMES:
+        usable = _usable(_called(folder, part), layout)
         others = ", ".join(file.name for file in usable[1:])
         if others and part == "train":
             raise UserError(
@@ -474,6 +564,41 @@ def _parts(
         if usable:
             files[part] = usable[0]
     return files
+
+
+def _called(folder: Path, part: str) -> list[list[Path]]:
+    """The files whose names begin like a split's, and those with its name anywhere in theirs."""
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    begin = [file for file in files if file.name.startswith(_NAMES[part])]
+    inside = [file for file in files if _part_in(file.name) == part]
+    return [begin, inside]
+
+
+def _part_in(name: str) -> str | None:
+    """The split that a name tells: dev for europarl-v7.dev.en or MyDevSet.tsv."""
+    return next(filter(None, map(_part_of, _LETTERS_IN_NAMES.findall(name))), None)
+
+
+def _part_of(word: str) -> str | None:
+    return _WORDS.get(word.lower().removesuffix("set"))
+
+
+def _without_part(name: str) -> str:
+    """A name without the words that tell its split: two files with the same go together."""
+    return _LETTERS_IN_NAMES.sub(lambda word: "" if _part_of(word[0]) else word[0], name)
+
+
+def _usable(candidates: Iterable[list[Path]], layout: Layout) -> list[Path]:
+    """The files that can be read, of the first list that has any."""
+    for files in candidates:
+        usable: list[Path] = []
+        if layout.source and layout.target:
+            usable = [file for file in files if plain_name(file).endswith(f".{layout.source}")]
+        if not usable:
+            usable = [file for file in files if plain_name(file).lower().endswith(SUFFIXES)]
+        if usable:
+            return usable
+    return []
 
 
 def _listed(folder: Path) -> str:

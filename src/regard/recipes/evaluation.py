@@ -11,7 +11,8 @@ from regard.data.corpus import encode
 from regard.data.held_out import read_held_out
 from regard.data.items import Items, named_splits, open_items
 from regard.data.pairs import Pair, Skipped
-from regard.data.readers import plain_name
+from regard.data.readers import fitting_layout
+from regard.data.readers.reader import Layout
 from regard.data.splits import group_references, named_data, open_data
 from regard.data.tasks import TASKS
 from regard.errors import UserError
@@ -202,15 +203,23 @@ def _judged(run: Run, data: str | Path | Items | None, split: str) -> Iterable[P
 
     spec = named_data(data)
     if Path(spec).is_file() and spec not in TASKS:
-        # A TSV has no use for the names of columns: it can judge what was trained on two files.
-        is_tsv = plain_name(Path(spec)).endswith(".tsv")
-        source = None if is_tsv else trained_on.source
-        target = None if is_tsv else trained_on.target
-        return open_data(spec, source=source, target=target, dev=0, test=0).train
+        layout = Layout(trained_on.source or None, trained_on.target or None)
+        layout = fitting_layout(Path(spec), layout)
+        return open_data(spec, source=layout.source, target=layout.target, dev=0, test=0).train
 
-    options = trained_on.options if spec == trained_on.path else {}  # those of the run's own task
-    judged_on = dataclasses.replace(trained_on, path=spec, options=options, limit=0)
-    return open_split_of(judged_on, split)
+    if spec == trained_on.path:
+        return open_split_of(dataclasses.replace(trained_on, limit=0), split)
+    elsewhere = dataclasses.replace(
+        trained_on,
+        path=spec,
+        options={},
+        limit=0,
+        target_file="",
+        dev_file="",
+        test_file="",
+        encoding="",
+    )
+    return open_split_of(elsewhere, split)
 
 
 def _kept(run: Run, split: str) -> list[Pair]:

@@ -70,6 +70,7 @@ class Inspection:
 
     data: str
     splits: list[Split]
+    reading: list[str]  # how the files are read: header, columns, encoding
     leaks: Leaks
     skipped: list[str]
     notes: list[str]
@@ -97,6 +98,7 @@ def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspectio
         data=config.data.path,
         splits=_sizes(splits),
         leaks=leaks(splits),
+        reading=list(splits.reading),
         skipped=splits.skipped.lines(),
         notes=splits.notes,
         samples=[_sample(pair, source, target) for pair in shown],

@@ -47,26 +47,12 @@ all of a million pairs, which takes four times as long.
 
 def open_splits(data: DataConfig, keep: Keep | None = None) -> Splits:
     """Open the data that a config names."""
-    return open_data(
-        data.path,
-        source=data.source or None,
-        target=data.target or None,
-        options=data.options,
-        keep=keep,
-        **_deal(data),
-    )
+    return open_data(data.path, options=data.options, keep=keep, **_files(data), **_deal(data))
 
 
 def open_split_of(data: DataConfig, split: str) -> Stream:
     """Open one split of the data that a config names."""
-    return open_split(
-        data.path,
-        split,
-        source=data.source or None,
-        target=data.target or None,
-        options=data.options,
-        **_deal(data),
-    )
+    return open_split(data.path, split, options=data.options, **_files(data), **_deal(data))
 
 
 def seen_in_training(
@@ -84,6 +70,19 @@ def seen_in_training(
     if splits is None:
         return None
     return splits.seen_in_training(pair.source for pair in pairs)
+
+
+def _files(data: DataConfig) -> dict[str, str]:
+    """What a config says about the files of its data."""
+    return {
+        "source": data.source,
+        "target": data.target,
+        "header": data.header,
+        "encoding": data.encoding,
+        "target_file": data.target_file,
+        "dev_file": data.dev_file,
+        "test_file": data.test_file,
+    }
 
 
 def _deal(data: DataConfig) -> dict[str, Any]:
@@ -119,6 +118,8 @@ def prepare(
 
     data = settings.build({"data": given["data"]}).data
     splits = _read_once(data, pairs, claim, reporter)
+    for line in splits.reading:
+        reporter.say(line)
     given = _with_columns(given, splits)
     if plan_settings:
         given = _plan(given, splits, reporter)

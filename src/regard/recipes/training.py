@@ -9,7 +9,11 @@ from typing import Any
 from regard import config as settings
 from regard.config import Config, Settings
 from regard.data.items import Items
+from regard.data.readers import PAIRED_SUFFIXES
+from regard.data.readers.aligned import aligned_files, language_of
+from regard.data.readers.files import plain_name
 from regard.data.splits import named_data
+from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.nn.devices import pick_device, state_kept
 from regard.presets import preset as read_preset
@@ -36,6 +40,7 @@ CHANGEABLE = {
 
 def train(
     data: str | Path | Items | Config,
+    target_file: str | Path | None = None,
     /,
     *,
     preset: str | None = None,
@@ -49,7 +54,8 @@ def train(
 ) -> Run:
     """Train a model on `data` and return its run.
 
-    `data` is a task, corpus, file or folder, or pairs: a list or generator of (source, target), of
+    `data` is a task, corpus, file or folder; or two files whose lines belong together:
+    train("text.en", "text.de"); or pairs: a list or generator of (source, target), of
     (source, [targets]) or of dicts, a pandas frame, a Hugging Face Dataset. Columns go by name:
     data={"source": "en", "target": "fr"}. A dict {"train": …, "dev": …, "test": …} of such has its
     own splits.
@@ -58,7 +64,9 @@ def train(
     train={"steps": 100}.
     """
     reporter = reporter or Reporter()
-    request = _read_request(data, preset, config, start_from, overrides)
+    files = two_files(data, target_file)
+    changes = _absolute(settings.merge({"data": files} if files else {}, overrides))
+    request = _read_request(data, preset, config, start_from, changes)
     folder = _folder_asked_for(request, out, resume)
     exists = folder is not None and folder.exists()
 
@@ -70,7 +78,7 @@ def train(
         if world.rank == 0:  # one process prepares, the others wait and then open what it made
             extended = False
             if folder is not None and exists:
-                run, extended = _resumed(folder, overrides, resume)
+                run, extended = _resumed(folder, changes, resume)
             else:
                 run = _prepared(request, folder, parts, reporter)
             world.tell(f"{int(extended)} {run.path.resolve()}")
@@ -81,6 +89,42 @@ def train(
             reporter = Reporter(io.StringIO(), quiet=True)  # rank 0 speaks for all
 
         return fit(run, parts=parts, reporter=reporter, extended=extended, world=world)
+
+
+def two_files(data: Any, target_file: str | Path | None) -> dict[str, str]:
+    """The settings that say that `data` and `target_file` are read side by side."""
+    if target_file is None:
+        return {}
+    if not isinstance(data, str | Path):
+        raise UserError(f"{target_file}: a second file goes with a file, not with pairs")
+    if data in TASKS:
+        raise UserError(f"{data} is a task; a second file goes with a file")
+    for file in (Path(data), Path(target_file)):
+        if plain_name(file).lower().endswith(PAIRED_SUFFIXES):
+            raise UserError(
+                f"{data} and {target_file}: two files are read side by side, one text a line; a "
+                f"file of pairs goes alone (data.dev_file={target_file} makes it the dev set)"
+            )
+        if not file.is_file():
+            raise UserError(f"{file}: no such file")
+
+    languages = [language_of(Path(data)), language_of(Path(target_file))]
+    if None not in languages:
+        source, target = map(str, languages)
+        both = aligned_files(Path(data).resolve(), source, target)
+        if both is not None and both[1] == Path(target_file).resolve():
+            return {"source": source, "target": target}
+    return {"target_file": str(Path(target_file).resolve())}
+
+
+def _absolute(given: Settings) -> Settings:
+    """The settings with full paths of files, so that a run finds them from anywhere."""
+    absolute = settings.merge(given)
+    values = absolute.get("data", {})
+    for name in ("target_file", "dev_file", "test_file"):
+        if values.get(name):
+            values[name] = str(Path(str(values[name])).resolve())
+    return absolute
 
 
 @dataclass(frozen=True)
@@ -126,6 +170,7 @@ def _read_request(
         {"train": {"start_from": str(start_from)}} if start_from else {},
         overrides,
     )
+    given = _absolute(given)
     plan_settings = not (preset or config or isinstance(data, Config))
     return _Request(name, pairs, given, plan_settings)
 

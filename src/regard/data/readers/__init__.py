@@ -1,0 +1,79 @@
+"""Files to pairs, one line at a time: TSV, CSV, JSON, Parquet, TMX or two aligned files.
+
+Any text may be packed by gzip. A line that gives no pair is skipped and counted; a file that
+cannot be what it should be is a UserError.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from regard.data.pairs import Pair, Skipped
+from regard.data.readers.aligned import aligned_files, aligned_reader
+from regard.data.readers.files import ReadSoFar, plain_name, start_of
+from regard.data.readers.items import is_json, json_reader, parquet_reader
+from regard.data.readers.reader import Layout, Reader
+from regard.data.readers.table import table_reader
+from regard.data.readers.tmx import is_tmx, tmx_reader
+from regard.errors import UserError
+
+_JSON = (".jsonl", ".ndjson", ".json")
+_PARQUET = (".parquet", ".pq")
+_TABLES = (".tsv", ".csv")
+PAIRED_SUFFIXES = (*_TABLES, ".tmx", *_JSON, *_PARQUET)
+"""How files of pairs are called; other files may have one text a line."""
+SUFFIXES = (".txt", *PAIRED_SUFFIXES)
+
+
+def read(
+    path: Path,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    skipped: Skipped,
+    position: ReadSoFar | None = None,
+) -> Iterator[Pair]:
+    """The pairs of a file, in order and in constant memory."""
+    return find_reader(path, Layout(source, target)).pairs(skipped, position)
+
+
+def find_reader(path: Path, layout: Layout, target_file: Path | None = None) -> Reader:
+    """Recognise a file, and say how to read it.
+
+    The texts are NFC, without outer white space, otherwise as they stand. `layout.source` and
+    `layout.target` name columns (or number them), keys, languages of TMX, or the endings of two
+    aligned files, for which `path` is either file or what their names have in common: "train" for
+    train.en and train.de. `target_file`: another file, with the target of each line of `path`.
+    """
+    if target_file is not None:
+        return aligned_reader(path, target_file, layout)
+    if layout.source and layout.target:
+        both = aligned_files(path, layout.source, layout.target)
+        if both is not None:
+            return aligned_reader(*both, layout)
+
+    start = start_of(path, layout.encoding)
+    suffix = Path(plain_name(path)).suffix.lower()
+    if suffix in _PARQUET or start.block.startswith(b"PAR1"):
+        return parquet_reader(path, layout)
+    if suffix == ".tmx" or is_tmx(start.block):
+        return tmx_reader(path, layout)
+    if suffix in _JSON or (suffix not in _TABLES and is_json(start.block)):
+        return json_reader(path, start, layout)
+    return table_reader(path, start, layout)
+
+
+def fitting_layout(path: Path, layout: Layout) -> Layout:
+    """The layout of a file beside the one that `layout` was made for.
+
+    Where a table has no columns of these names, its first two are read: a TSV can judge what was
+    trained on two files.
+    """
+    suffix = Path(plain_name(path)).suffix.lower()
+    if suffix not in _TABLES or (layout.source is None and layout.target is None):
+        return layout
+    try:
+        find_reader(path, layout)
+    except UserError:
+        return replace(layout, source=None, target=None)
+    return layout

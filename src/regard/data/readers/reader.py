@@ -1,0 +1,96 @@
+"""A file that was recognised: its rows, and how a row becomes a pair."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regard.data.pairs import Pair, Skipped
+from regard.data.readers import files
+from regard.data.readers.encodings import guess
+from regard.data.readers.files import ReadSoFar
+from regard.errors import UserError
+from regard.text.vocabulary import normalise
+
+MAX_CHARACTERS = 10_000
+Rows = Iterator[tuple[int, Any]]
+"""Each row of a file with its number, counted from 1."""
+
+
+class Skip(Exception):
+    """Why a line gives no pair."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How files are laid out, as far as the caller says; None and "auto": see for yourself."""
+
+    source: str | None = None
+    target: str | None = None
+    header: str = "auto"
+    encoding: str | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the pairs of a file, as often as asked."""
+
+    paths: tuple[Path, ...]
+    rows: Callable[[ReadSoFar | None], Rows]
+    parse: Callable[[Any], list[str]]
+    notes: list[str] = field(default_factory=list)  # what a person should know; may grow
+
+    @property
+    def name(self) -> str:
+        """What the record of skipped lines calls it."""
+        return " + ".join(path.name for path in self.paths)
+
+    def pairs(self, skipped: Skipped, position: ReadSoFar | None = None) -> Iterator[Pair]:
+        """The pair that `parse` finds in each row, source first.
+
+        A row without a pair is noted by its number.
+        """
+        parse = self.parse
+        line = 0
+        undecodable = 0
+        for line, row in self.rows(position):
+            try:
+                source, *targets = [normalise(text.strip(" \t\r\n")) for text in parse(row)]
+                if not all(targets):
+                    targets = [target for target in targets if target]
+                if not source and not targets:
+                    raise Skip("empty line")
+                if not source:
+                    raise Skip("empty source")
+                if not targets:
+                    raise Skip("empty target")
+                if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
+                    raise Skip("too long")
+                yield Pair(source, tuple(targets), line)
+            except Skip as why:
+                skipped.add(self.name, line, str(why))
+            except UnicodeError as error:
+                skipped.add(self.name, line, "not UTF-8")
+                undecodable += isinstance(error, UnicodeDecodeError)
+
+        if line >= 100 and undecodable > line / 10:
+            raise self._wrong_encoding(undecodable, line)
+
+    def _wrong_encoding(self, undecodable: int, lines: int) -> UserError:
+        """The error that too much of a file is in another encoding."""
+        block = b""
+        for path in self.paths:
+            with files.opened(path) as file:
+                block += file.read(files.START)
+        encoding, words = guess(block)
+        return UserError(
+            f"{self.name}: {undecodable:,} of {lines:,} lines are not UTF-8; it looks like "
+            f"{words}: to read it as that, add data.encoding={encoding}"
+        )
+
+
+def text_of(line: bytes) -> str:
+    """A line as text, without a byte order mark."""
+    if len(line) >= files.MAX_LINE:
+        raise Skip("too long")
+    return line.removeprefix(b"\xef\xbb\xbf").decode()

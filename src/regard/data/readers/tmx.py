@@ -1,0 +1,160 @@
+"""TMX, the exchange format of translation memories: one unit at a time, no DTD, no entities."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from regard.data.readers import files
+from regard.data.readers.files import ReadSoFar
+from regard.data.readers.reader import Layout, Reader, Rows, Skip
+from regard.errors import UserError
+
+_BLOCK = 1 << 16
+_CODES = ("bpt", "ept", "it", "ph", "ut")  # formatting of the program that wrote it: no text
+Unit = dict[str, list[str]]
+"""The texts of a translation unit by language."""
+
+
+def is_tmx(block: bytes) -> bool:
+    """Whether a file begins like TMX."""
+    head = block[:2_000].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    return head.startswith((b"<?xml", b"<!doctype tmx", b"<tmx")) and b"<tmx" in block.lower()
+
+
+def tmx_reader(path: Path, layout: Layout) -> Reader:
+    """Read the units of a TMX file; `source` and `target` are languages.
+
+    "en" is also what a file calls EN or en-GB.
+    """
+    first: Unit = {}
+    for _, first in _units(path, layout.encoding, None):
+        if len(first) > 1:
+            break
+    languages = [*first]
+    source = _language(path, languages, layout.source, "data.source")
+    target = _language(path, languages, layout.target, "data.target")
+
+    notes = []
+    if source is None or target is None:
+        left = [language for language in languages if language not in (source, target)]
+        if len(languages) != 2:
+            listed = ", ".join(languages) or "no texts"
+            raise UserError(
+                f"{path}: the first unit has {listed}; choose two languages with data.source and "
+                f"data.target"
+            )
+        source = source or left.pop(0)
+        target = target or left.pop(0)
+        notes.append(
+            f"{path.name}: {source} → {target}; for the other direction add data.source={target} "
+            f"data.target={source}"
+        )
+
+    def rows(position: ReadSoFar | None) -> Rows:
+        return _units(path, layout.encoding, position)
+
+    def parse(unit: Unit) -> list[str]:
+        if not unit.get(source):
+            raise Skip(f"no {source}")
+        return [unit[source][0], *unit.get(target, [])]
+
+    return Reader((path,), rows, parse, notes)
+
+
+def _language(path: Path, languages: list[str], wanted: str | None, setting: str) -> str | None:
+    """What the file calls a language."""
+    if wanted is None:
+        return None
+    short = wanted.lower().replace("_", "-")
+    for language in languages:
+        if language == short:
+            return language
+    for language in languages:
+        if language.startswith(f"{short}-") or short.startswith(f"{language}-"):
+            return language
+    raise UserError(f"{path}: {setting}={wanted}, but its languages are {', '.join(languages)}")
+
+
+def _units(path: Path, encoding: str | None, position: ReadSoFar | None) -> Rows:
+    """The units of a file with their numbers."""
+    parser = _Parser(path, encoding)
+    number = 0
+    with files.opened(path, position) as file:
+        while block := file.read(_BLOCK):
+            for unit in parser.feed(block):
+                number += 1
+                yield number, unit
+        parser.feed(b"", last=True)
+
+
+class _Parser:
+    """Takes bytes, gives the units that have ended in them."""
+
+    def __init__(self, path: Path, encoding: str | None) -> None:
+        self._path = path
+        self._units: list[Unit] = []
+        self._unit: Unit = {}
+        self._language = ""
+        self._text: list[str] | None = None  # of the segment that is open
+        self._depth = 0  # of formatting codes
+
+        expat_parser = expat.ParserCreate(encoding)
+        expat_parser.buffer_text = True
+        expat_parser.StartElementHandler = self._start
+        expat_parser.EndElementHandler = self._end
+        expat_parser.CharacterDataHandler = self._characters
+        expat_parser.StartDoctypeDeclHandler = self._doctype
+        expat_parser.EntityDeclHandler = self._entity
+        expat_parser.SkippedEntityHandler = self._entity
+        self._expat = expat_parser
+
+    def feed(self, block: bytes, last: bool = False) -> Iterator[Unit]:
+        """The units that end in this block."""
+        try:
+            self._expat.Parse(block, last)
+        except expat.ExpatError as error:
+            raise UserError(f"{self._path}: not XML, or damaged ({error})") from None
+        units = self._units
+        self._units = []
+        return iter(units)
+
+    def _doctype(self, name: str, system: str | None, public: str | None, inside: bool) -> None:
+        """A DTD that is only named is never loaded; one that is in the file is refused."""
+        if inside:
+            raise self._refusal()
+
+    def _entity(self, *_: Any) -> None:
+        raise self._refusal()
+
+    def _refusal(self) -> UserError:
+        return UserError(
+            f"{self._path}: it declares or uses XML entities, which are not read; export it "
+            f"without a DTD"
+        )
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if name == "tu":
+            self._unit = defaultdict(list)
+        elif name == "tuv":
+            language = attributes.get("xml:lang") or attributes.get("lang") or ""
+            self._language = language.lower().replace("_", "-")
+        elif name == "seg":
+            self._text = []
+            self._depth = 0
+        elif name in _CODES:
+            self._depth += 1
+
+    def _end(self, name: str) -> None:
+        if name == "seg" and self._text is not None:
+            self._unit[self._language].append(" ".join("".join(self._text).split()))
+            self._text = None
+        elif name == "tu":
+            self._units.append(dict(self._unit))
+        elif name in _CODES:
+            self._depth -= 1
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None and not self._depth:
+            self._text.append(text)
