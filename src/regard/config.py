@@ -117,6 +117,12 @@ class TextConfig:
     dropout: float = setting(
         0.0, "Probability of skipping a BPE merge in training (BPE-dropout).", least=0, below=1
     )
+    lowercase: bool = setting(
+        False, "Lower-case sources and targets, and later every text to be translated."
+    )
+    spaced_punctuation: bool = setting(
+        False, "Separate punctuation from words by spaces: he's calm. becomes he's calm ."
+    )
 
 
 @dataclass(frozen=True)

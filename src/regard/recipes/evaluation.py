@@ -21,7 +21,6 @@ from regard.runs.run import Run
 from regard.scoring import Report, bleu, report
 from regard.scoring.latency import average_lagging, delays, laal
 from regard.scoring.significance import Comparison, paired_bootstrap
-from regard.text.vocabulary import normalise
 from regard.training.loss import mean_loss
 
 
@@ -157,7 +156,7 @@ def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str) -> Wai
 
 def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]]:
     """The number of words after each token of the source, <eos> too, and of the answer."""
-    text = normalise(result.source)
+    text = translator.source.normalise(result.source)
     source_ends = [piece.end for piece in translator.source.pieces(text)]
     source_ends.append(len(text))  # <eos>
     target_ends = [end for _, end in translator.target.spans(result.ids)]
