@@ -331,6 +331,9 @@ class TrainConfig:
         0, "Stop after this many evaluations without a better validation loss. 0: never.", least=0
     )
     keep: int = setting(3, "Number of latest checkpoints to keep, besides the best.", least=1)
+    milestones: int = setting(
+        0, "Keep this many early checkpoints as well: at 1/2, 1/4, 1/8 … of the steps.", least=0
+    )
     average: int = setting(
         0,
         "Average this many last checkpoints, if that helps on the validation set. 0: do not.",

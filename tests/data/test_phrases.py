@@ -129,7 +129,8 @@ class Checker:
             features -= {("m", "s")}
         if early and early[-1] in ("bel", "vieil") and not self.vowel(noun):
             errors.append(f"{early[-1]} {noun}")
-        if words[at] == "des" and early and not (set(words[:at]) & self.of_verbs):
+        takes_de = self.of_verbs | {"près"}  # "des" may be "de les" after these
+        if words[at] == "des" and early and not (set(words[:at]) & takes_de):
             errors.append(f"des {early[0]}")
         features &= self.nouns[noun]
         place += 1
@@ -168,7 +169,8 @@ class Checker:
                 if not {"ne", "n'"} & set(words[max(0, at - 4) : at]):
                     errors.append(f"{word} without ne")
                 known = self.etre | self.of_verbs
-                if words[at + 1] in ("un", "une", "des", "du") and words[at - 1] not in known:
+                after = words[at + 1 : at + 2]  # empty at the end of a sentence without a mark
+                if {*after} & {"un", "une", "des", "du"} and words[at - 1] not in known:
                     errors.append(f"{word} {words[at + 1]}")
         return errors
 
@@ -348,12 +350,29 @@ def test_the_french_agrees(
     assert not wrong, f"{len(wrong)}: {wrong[:5]}"
 
 
+@pytest.mark.parametrize(
+    ("forms", "french"),
+    [
+        (("he's calm .", "he is calm ."), "il est calme ."),
+        (("he isn't calm .", "he's not calm .", "he is not calm ."), "il n'est pas calme ."),
+        (("i'm not calm .", "i am not calm ."), "je ne suis pas calme ."),
+        (("she won't sleep .", "she will not sleep ."), "elle ne dormira pas ."),
+        (("they can't sleep .", "they cannot sleep ."), "ils ne peuvent pas dormir ."),
+        (("we don't sleep .", "we do not sleep ."), "nous ne dormons pas ."),
+    ],
+)
+def test_contracted_or_not_the_french_is_the_same(forms: tuple[str, ...], french: str) -> None:
+    seeds = range(40)
+    pairs = {p.english: p.french for seed in seeds for p in first(4_000, seed)}
+    assert [pairs.get(english) for english in forms] == [french] * len(forms)
+
+
 def test_the_english_is_spelt(train: list[PhrasePair]) -> None:
     for english in (p.english for p in train):
         assert not re.search(r"\ba [aeio]|\ban [^aeiouh]|  ", english)
         assert not re.search(r"^(he|she) (don't|have)\b|^(i|you|we|they) (does|has)", english)
         assert english == english.lower()
-        assert english[-2:] in (" .", " ?")
+        assert english.endswith((" .", " ?", " !")) or english[-1].isalpha()
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,12 @@ def evaluate(
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, seen = _judged_and_seen(run, data, split)
     sources = [pair.source for pair in pairs]
-    references = [pair.targets for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
 
     translator = load(run, beam=beam, device=device)
+    # A run that lower-cases cannot write capitals: its references are lower-cased, too.
+    normalise = translator.target.normalise
+    references = [[normalise(target) for target in pair.targets] for pair in pairs]
     began = time.monotonic()
     results = list(translator.translate(sources))
     seconds = time.monotonic() - began
@@ -65,7 +67,7 @@ def evaluate(
     comparison = None
     if against is not None:
         other_results = load(against, beam=beam, device=device).translate(sources)
-        other_answers = [result.text for result in other_results]
+        other_answers = [normalise(result.text) for result in other_results]
         comparison = paired_bootstrap(answers, other_answers, references, tokenize=tokenize)
 
     teacher_forced = _reference_loss(run, translator, pairs)
@@ -80,6 +82,9 @@ def evaluate(
         generated_tokens=sum(len(result.logprobs) for result in results),
         tokenize=tokenize,
     )
+    if normalise.lowercase:
+        signature = scores.bleu_signature.replace("case:mixed", "case:lc")
+        scores = dataclasses.replace(scores, bleu_signature=signature)
     return Evaluation(scores, pairs, answers, comparison, seen)
 
 
