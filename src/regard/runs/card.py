@@ -1,7 +1,7 @@
 """What a run tells about itself: README.md (a model card)."""
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from regard.runs import storage
 from regard.runs.run import Run
@@ -36,7 +36,7 @@ def write_card(run: Run) -> None:
     storage.write_text(run.path / "README.md", "\n".join(lines) + "\n")
 
 
-def shell_word(path: Path) -> str:
+def shell_word(path: PurePath) -> str:
     """The path as one word of a command line, in quotes if it needs them."""
     word = str(path)
     is_plain = re.fullmatch(r"[\w@%+=:,./\\~-]+", word) is not None
