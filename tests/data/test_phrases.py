@@ -351,20 +351,50 @@ def test_the_french_agrees(
 
 
 @pytest.mark.parametrize(
-    ("forms", "french"),
+    ("subject", "verb", "tense", "adverb", "forms", "french"),
     [
-        (("he's calm .", "he is calm ."), "il est calme ."),
-        (("he isn't calm .", "he's not calm .", "he is not calm ."), "il n'est pas calme ."),
-        (("i'm not calm .", "i am not calm ."), "je ne suis pas calme ."),
-        (("she won't sleep .", "she will not sleep ."), "elle ne dormira pas ."),
-        (("they can't sleep .", "they cannot sleep ."), "ils ne peuvent pas dormir ."),
-        (("we don't sleep .", "we do not sleep ."), "nous ne dormons pas ."),
+        ("he", "be", "present", "", {"he's calm", "he is calm"}, "il est calme"),
+        (
+            *("he", "be", "present", "not"),
+            {"he isn't calm", "he's not calm", "he is not calm"},
+            "il n'est pas calme",
+        ),
+        ("i", "be", "present", "not", {"i'm not calm", "i am not calm"}, "je ne suis pas calme"),
+        (
+            *("she", "sleep", "future", "not"),
+            {"she won't sleep", "she will not sleep"},
+            "elle ne dormira pas",
+        ),
+        ("they", "can", "present", "not", {"they can't sleep", "they cannot sleep"}, ""),
+        ("we", "sleep", "present", "not", {"we don't sleep", "we do not sleep"}, ""),
     ],
 )
-def test_contracted_or_not_the_french_is_the_same(forms: tuple[str, ...], french: str) -> None:
-    seeds = range(40)
-    pairs = {p.english: p.french for seed in seeds for p in first(4_000, seed)}
-    assert [pairs.get(english) for english in forms] == [french] * len(forms)
+def test_contracted_or_not_the_french_is_the_same(
+    subject: str, verb: str, tense: str, adverb: str, forms: set[str], french: str
+) -> None:
+    [someone] = [pronoun for pronoun in module.PRONOUNS if pronoun.english == subject]
+    verbs = [module.BE, *module.ACTIONS, *module.MODALS]
+    [said] = [known for known in verbs if known.english[0] == verb and known.infinitive != "aller"]
+    rest = {"be": ("calm", "calme"), "can": ("sleep", "dormir")}.get(verb, ("", ""))
+    predicate = module.Predicate(said, *rest, "", rest[0])
+    english = {
+        module.say_english(someone, predicate, tense, adverb, False, contraction)
+        for contraction in module.CONTRACTIONS
+    }
+    assert {module.spelt(text, "english") for text in english} == forms
+    if french:
+        translated = module.say_french(someone, predicate, tense, adverb, False)
+        assert module.spelt(translated, "french") == french
+
+
+def test_sentences_end_as_people_type_them(train: list[PhrasePair]) -> None:
+    ends = [p.english[-1] if p.english[-1] in ".?!" else "" for p in train]
+    shares = {end: ends.count(end) / len(ends) for end in set(ends)}
+    assert 0.05 < shares["!"] < 0.1
+    assert 0.08 < shares[""] < 0.12
+    for p in train:
+        bare = p.english[-1].isalpha()
+        assert bare == p.french[-1].isalpha()
 
 
 def test_the_english_is_spelt(train: list[PhrasePair]) -> None:
