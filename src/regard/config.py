@@ -128,6 +128,12 @@ class TextConfig:
     dropout: float = setting(
         0.0, "Probability of skipping a BPE merge in training (BPE-dropout).", least=0, below=1
     )
+    lowercase: bool = setting(
+        False, "Lower-case sources and targets, and later every text to be translated."
+    )
+    spaced_punctuation: bool = setting(
+        False, "Separate punctuation from words by spaces: he's calm. becomes he's calm ."
+    )
 
 
 @dataclass(frozen=True)
@@ -336,6 +342,9 @@ class TrainConfig:
         0, "Stop after this many evaluations without a better validation loss. 0: never.", least=0
     )
     keep: int = setting(3, "Number of latest checkpoints to keep, besides the best.", least=1)
+    milestones: int = setting(
+        0, "Keep this many early checkpoints as well: at 1/2, 1/4, 1/8 … of the steps.", least=0
+    )
     average: int = setting(
         0,
         "Average this many last checkpoints, if that helps on the validation set. 0: do not.",

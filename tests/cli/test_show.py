@@ -150,6 +150,41 @@ def test_embeddings(run, here):
     assert "choose source or target" in refused("embeddings", run.path, "--side", "both")
 
 
+def test_embeddings_of_named_tokens(run, here, monkeypatch):
+    from regard.pictures import embeddings
+
+    drawn = []
+    draw = embeddings.embedding_map
+    monkeypatch.setattr(
+        embeddings,
+        "embedding_map",
+        lambda vectors, tokens, **more: (drawn.append(tokens), draw(vectors, tokens, **more)),
+    )
+    call("embeddings", run.path, "--tokens", "1, 2,+,1")
+    assert drawn == [["1", "2", "+"]]
+    assert Path("embeddings.png").exists()
+    assert "--tokens: 'x' is not in the vocabulary" in refused(
+        "embeddings", run.path, "--tokens", "x"
+    )
+    assert "'12' is several tokens in this run: 1,2" in refused(
+        "embeddings", run.path, "--tokens", "12"
+    )
+    assert "leave one out" in refused("embeddings", run.path, "--tokens", "1", "--count", 3)
+    assert "name at least one" in refused("embeddings", run.path, "--tokens", ",")
+
+
+def test_titles_keep_source_and_answer_in_order(run, here, monkeypatch):
+    from regard.pictures import heatmaps
+
+    titles = []
+    draw = heatmaps.heatmap
+    monkeypatch.setattr(
+        heatmaps, "heatmap", lambda *a, title, **more: (titles.append(title), draw(*a, **more))
+    )
+    call("attention", run.path, "1+1")
+    assert titles[0].startswith("\u20681+1\u2069 → \u2068")
+
+
 def test_gradients(run, here):
     assert call("gradients", "--length", 10).split() == ["gradients.png"]
     call("gradients", run.path, "--length", 8, "--out", "run.svg")

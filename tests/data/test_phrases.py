@@ -129,7 +129,8 @@ class Checker:
             features -= {("m", "s")}
         if early and early[-1] in ("bel", "vieil") and not self.vowel(noun):
             errors.append(f"{early[-1]} {noun}")
-        if words[at] == "des" and early and not (set(words[:at]) & self.of_verbs):
+        takes_de = self.of_verbs | {"près"}  # "des" may be "de les" after these
+        if words[at] == "des" and early and not (set(words[:at]) & takes_de):
             errors.append(f"des {early[0]}")
         features &= self.nouns[noun]
         place += 1
@@ -168,7 +169,8 @@ class Checker:
                 if not {"ne", "n'"} & set(words[max(0, at - 4) : at]):
                     errors.append(f"{word} without ne")
                 known = self.etre | self.of_verbs
-                if words[at + 1] in ("un", "une", "des", "du") and words[at - 1] not in known:
+                after = words[at + 1 : at + 2]  # empty at the end of a sentence without a mark
+                if {*after} & {"un", "une", "des", "du"} and words[at - 1] not in known:
                     errors.append(f"{word} {words[at + 1]}")
         return errors
 
@@ -348,12 +350,59 @@ def test_the_french_agrees(
     assert not wrong, f"{len(wrong)}: {wrong[:5]}"
 
 
+@pytest.mark.parametrize(
+    ("subject", "verb", "tense", "adverb", "forms", "french"),
+    [
+        ("he", "be", "present", "", {"he's calm", "he is calm"}, "il est calme"),
+        (
+            *("he", "be", "present", "not"),
+            {"he isn't calm", "he's not calm", "he is not calm"},
+            "il n'est pas calme",
+        ),
+        ("i", "be", "present", "not", {"i'm not calm", "i am not calm"}, "je ne suis pas calme"),
+        (
+            *("she", "sleep", "future", "not"),
+            {"she won't sleep", "she will not sleep"},
+            "elle ne dormira pas",
+        ),
+        ("they", "can", "present", "not", {"they can't sleep", "they cannot sleep"}, ""),
+        ("we", "sleep", "present", "not", {"we don't sleep", "we do not sleep"}, ""),
+    ],
+)
+def test_contracted_or_not_the_french_is_the_same(
+    subject: str, verb: str, tense: str, adverb: str, forms: set[str], french: str
+) -> None:
+    [someone] = [pronoun for pronoun in module.PRONOUNS if pronoun.english == subject]
+    verbs = [module.BE, *module.ACTIONS, *module.MODALS]
+    [said] = [known for known in verbs if known.english[0] == verb and known.infinitive != "aller"]
+    rest = {"be": ("calm", "calme"), "can": ("sleep", "dormir")}.get(verb, ("", ""))
+    predicate = module.Predicate(said, *rest, "", rest[0])
+    english = {
+        module.say_english(someone, predicate, tense, adverb, False, contraction)
+        for contraction in module.CONTRACTIONS
+    }
+    assert {module.spelt(text, "english") for text in english} == forms
+    if french:
+        translated = module.say_french(someone, predicate, tense, adverb, False)
+        assert module.spelt(translated, "french") == french
+
+
+def test_sentences_end_as_people_type_them(train: list[PhrasePair]) -> None:
+    ends = [p.english[-1] if p.english[-1] in ".?!" else "" for p in train]
+    shares = {end: ends.count(end) / len(ends) for end in set(ends)}
+    assert 0.05 < shares["!"] < 0.1
+    assert 0.08 < shares[""] < 0.12
+    for p in train:
+        bare = p.english[-1].isalpha()
+        assert bare == p.french[-1].isalpha()
+
+
 def test_the_english_is_spelt(train: list[PhrasePair]) -> None:
     for english in (p.english for p in train):
         assert not re.search(r"\ba [aeio]|\ban [^aeiouh]|  ", english)
         assert not re.search(r"^(he|she) (don't|have)\b|^(i|you|we|they) (does|has)", english)
         assert english == english.lower()
-        assert english[-2:] in (" .", " ?")
+        assert english.endswith((" .", " ?", " !")) or english[-1].isalpha()
 
 
 @pytest.mark.parametrize(

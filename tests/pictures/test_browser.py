@@ -152,6 +152,33 @@ def cells(page: Any) -> np.ndarray:
 
 
 @in_browser
+def test_a_token_is_picked_when_the_page_opens(show: Callable[..., Any]) -> None:
+    page = show(RECORD)
+    assert said(page).startswith("“le” looks most at ")
+    assert max(lights(page, "columns")) == 1
+    assert page.locator("#rows button.on").all_text_contents() == ["le"]
+    assert said(page, "step-name") == "likeliest at step 1"
+    assert re.sub("[\u2068\u2069]", "", page.title()) == (
+        "the undone cat → le chat défait · Attention"
+    )
+
+
+@in_browser
+def test_right_to_left_texts_stand_behind_their_arrow(show: Callable[..., Any]) -> None:
+    texts = {"text_in": "مرحبا بالعالم", "text_out": "שלום עולם"}
+    page = show(AttentionRecord(SOURCE, TARGET, BLOCKS, NORMS, **texts))
+    arrow = page.locator(".texts span").bounding_box()
+    letters = page.evaluate(
+        """() => {
+          const range = document.createRange();
+          range.selectNodeContents(document.getElementById("out"));
+          return range.getBoundingClientRect().left;
+        }"""
+    )
+    assert 0 <= letters - (arrow["x"] + arrow["width"]) < 30
+
+
+@in_browser
 def test_pointing_at_a_token_lights_what_it_looks_at(show: Callable[..., Any]) -> None:
     page = show(RECORD)
     seen = []

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from regard.errors import UserError
-from regard.pictures import shown
+from regard.pictures import MissingGlyph, shown, text_style
 from regard.pictures.curves import curves
 from regard.pictures.heatmaps import head_grid, heatmap
 from regard.pictures.positions import positions_figure
@@ -149,6 +149,48 @@ def test_labels_make_the_invisible_visible() -> None:
     assert shown("a b\x00") == "a␣b·"
     assert len(shown("x" * 100)) == 24
     assert shown("▁été") == "▁été"
+    assert shown("\u0301") == "◌\u0301"  # a combining mark alone
+    assert shown("ि") == "◌ि"
+    assert shown("\u064e") == "ـ\u064e"  # an Arabic one, on a tatweel
+    assert shown("e\u0301") == "e\u0301"
+
+
+@pytest.mark.parametrize(
+    "font",
+    ["Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Malgun Gothic", "Noto Sans CJK JP"],
+)
+def test_fonts_of_every_system_are_looked_for(monkeypatch: pytest.MonkeyPatch, font: str) -> None:
+    from matplotlib.font_manager import fontManager
+
+    monkeypatch.setattr(fontManager, "get_font_names", lambda: ["DejaVu Sans", font, "Papyrus"])
+    assert text_style()["fontfamily"] == ["DejaVu Sans", font]
+
+
+def test_a_character_that_no_font_has_is_warned_of_once(tmp_path: Path) -> None:
+    strange = ["\U00012000", "\U00013000", "a"]  # cuneiform and a hieroglyph
+    with pytest.warns(MissingGlyph) as caught:
+        heatmap(np.eye(3), strange, strange, title="\U00012000", out=tmp_path / "boxes.png")
+    [warning] = caught
+    assert "no installed font has " in str(warning.message)
+    assert {*strange[:2]} <= {*str(warning.message).split(",")[0].split()}
+
+
+def test_a_title_keeps_its_directions_on_every_line() -> None:
+    source = "\u2068" + " ".join(["مرحبا"] * 12) + "\u2069"
+    figure = heatmap(np.eye(2), ["a", "b"], ["c", "d"], title=f"{source} → \u2068b\u2069")
+    assert figure._suptitle is not None
+    lines = figure._suptitle.get_text().split("\n")
+    assert len(lines) > 2
+    assert all(line.count("\u2068") == line.count("\u2069") >= 1 for line in lines)
+
+
+def test_characters_stand_upright_and_words_do_not() -> None:
+    def rotations(tokens: list[str]) -> list[float]:
+        figure = heatmap(np.eye(len(tokens)), tokens, tokens)
+        return [tick.label2.get_rotation() for tick in figure.axes[0].xaxis.get_major_ticks()]
+
+    assert rotations(["日", "本", "\u0301", "<eos>"]) == [0, 0, 0, 90]
+    assert rotations(["elephants", "a", "<eos>"]) == [90, 90, 90]
 
 
 def test_positions(tmp_path: Path) -> None:

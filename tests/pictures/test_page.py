@@ -1,5 +1,6 @@
 import base64
 import hashlib
+import html
 import json
 import re
 import zlib
@@ -72,6 +73,21 @@ def test_hostile_tokens_stay_in_the_island() -> None:
     assert cross["columns"][1:] == ["$x_1$", "😀", "مرحبا", "␣"]
     assert cross["rows"] == TARGET
     assert data["in"] == "</script>"
+
+
+def test_the_tab_tells_the_sentence() -> None:
+    def tab(source: str, answer: str) -> str:
+        record = AttentionRecord(SOURCE, TARGET, BLOCKS, text_in=source, text_out=answer)
+        found = re.search("<title>(.*?)</title>", attention_page(record))
+        assert found
+        return html.unescape(found[1])
+
+    assert tab("he is calm .", "il est calme .") == (
+        "\u2068he is calm .\u2069 → \u2068il est calme .\u2069 · Attention"
+    )
+    assert tab("مرحبا", "<b>") == "\u2068مرحبا\u2069 → \u2068<b>\u2069 · Attention"
+    assert len(tab("word\n" * 100, "mot " * 100)) < 110
+    assert tab("", "") == "Attention"
 
 
 def test_the_decoder_reads_what_was_written_one_step_before() -> None:

@@ -4,12 +4,21 @@ fsync.
 
 import errno
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+import tomllib
+from pathlib import Path, PureWindowsPath
 
 import pytest
 
+from regard.config import build, parse_overrides, to_settings, to_toml
+from regard.recipes import training
 from regard.runs import storage
+from regard.runs.card import shell_word, write_card
+from regard.runs.run import Run
 
 TRAIN = """
 import sys
@@ -90,6 +99,48 @@ def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OSError, match="error"):
         storage.sync(tmp_path)
+
+
+def test_windows_paths_in_settings_and_commands(monkeypatch):
+    path = r"C:\Users\Zoë\My data\new\pairs.en.tsv"
+    settings = parse_overrides([f"data.path={path}", r"data.source=\\server\share"])
+    written = to_toml(to_settings(build(settings)))
+    assert tomllib.loads(written)["data"]["path"] == path
+    assert tomllib.loads(written)["data"]["source"] == r"\\server\share"
+
+    monkeypatch.setattr(training, "Path", PureWindowsPath)
+    request = training._Request(path, None, {}, True)
+    assert str(request.first_folder) == r"runs\pairs"
+
+    assert shell_word(PureWindowsPath(r"C:\runs\demo-2")) == r"C:\runs\demo-2"
+    assert shell_word(PureWindowsPath(r"C:\My runs\demo")) == r'"C:\My runs\demo"'
+
+
+def test_windows_can_write_every_file_of_a_run(run):
+    """Reserved characters and names, and paths of 260 characters, are refused there."""
+    for path in run.path.rglob("*"):
+        assert not re.search(r'[<>:"|?*\\]|[. ]$', path.name), path
+        assert not PureWindowsPath(path.name).is_reserved(), path
+        assert len(str(path.relative_to(run.path))) < 100, path
+
+
+def test_a_run_in_a_folder_with_spaces(run, here, command):
+    folder = here / "Meine Läufe (neu)" / "demo"
+    shutil.copytree(run.path, folder)
+    write_card(Run.open(Path("Meine Läufe (neu)") / "demo"))
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    commands = re.findall("^regard (.*)$", card, re.MULTILINE)
+    assert len(commands) == 2
+    for line in commands:
+        done = command(*shlex.split(line), cwd=here)
+        assert done.returncode == 0, done.stderr
+
+
+def test_output_is_utf8_where_the_system_has_another_encoding(command):
+    """Windows: what goes to a file or a pipe is cp1252 there, which has no arrow."""
+    done = command("data", "list", env={"PYTHONIOENCODING": "cp1252"}, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert "→" in done.stdout
 
 
 def test_a_lock_has_one_holder(tmp_path):

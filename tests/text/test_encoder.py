@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from regard.text import encoder as encoder_module
 from regard.text.encoder import encoder_for
+from regard.text.normaliser import Normaliser
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.text.vocabulary import normalise
 
@@ -84,7 +85,7 @@ def test_only_so_many_words_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
 
 @given(st.lists(st.text(st.sampled_from("ab .é\n\t "), max_size=12), min_size=1, max_size=6))
 def test_words_and_what_is_between_them(texts: list[str]) -> None:
-    found = encoder_module._find_words(texts)
+    found = encoder_module._find_words(texts, Normaliser())
     simple = encoder_module._single_spaces(" ".join(texts))
     words, counts = encoder_module._split([normalise(text) for text in texts], simple=simple)
     assert [found.different[i] for i in found.places] == words

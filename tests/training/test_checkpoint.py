@@ -62,6 +62,17 @@ def run(finished, tmp_path):
     return regard.Run.open(tmp_path / "run")
 
 
+def test_early_checkpoints_are_kept_for_show_training(tmp_path):
+    run = train(tmp_path / "run", milestones=3, keep=1, save_every=5, evaluate_every=12)
+    assert run.checkpoints() == [f"step-{step:08d}" for step in (1, 3, 6, 12)]
+    plain = train(tmp_path / "plain", keep=1, save_every=5, evaluate_every=12)
+    assert plain.checkpoints() == ["step-00000012"]
+    assert all(
+        torch.equal(weight, weights(plain, plain.best)[name])
+        for name, weight in weights(run, run.best).items()
+    )
+
+
 def weights(run, name):
     return load_file(run.path / "checkpoints" / name / "model.safetensors")
 

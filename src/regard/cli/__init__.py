@@ -4,6 +4,7 @@ Whatever is slow to import is imported where it is used.
 """
 
 import gc
+import io
 import json
 import os
 import sys
@@ -53,6 +54,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 20)
     debug = "--debug" in sys.argv
     warnings.showwarning = _warn
+    _write_utf8()
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
         sys.exit(app(standalone_mode=False))
@@ -71,6 +73,13 @@ def main() -> None:
     finally:
         # The process ends: looking for garbage among all objects of torch would take 0.4 s.
         gc.freeze()
+
+
+def _write_utf8() -> None:
+    """Write UTF-8 to pipes and files, too: Windows has its own encoding there, without "→"."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)
 
 
 def _message(error: Exception) -> str | None:

@@ -134,7 +134,7 @@ def show_attention(
     _, result = answered(run, text, device=device)
     record = result.attention.words() if words else result.attention
     matrix = _matrix(record, block, how, layer, head)  # (T, S); refuses what is not there
-    title = f"{text} → {result.text}"
+    title = _title(result)
     if is_page:
         result.write_page(out)
     elif heads:
@@ -149,6 +149,13 @@ def show_attention(
             out=out,
         )
     print(out)
+
+
+def _title(result: Any) -> str:
+    """Source and answer, in this order whatever their scripts."""
+    from regard.records.attention import isolated
+
+    return f"{isolated(result.source)} → {isolated(result.text)}"
 
 
 def _refuse_conflicts(
@@ -243,7 +250,7 @@ def show_training(
         matrices.append((step, _matrix(attention, block, "mean", layer, head)))
 
     caption = _caption(record, block, "mean", layer, head)
-    title = f"{text} → {result.text} ({caption})"
+    title = f"{_title(result)} ({caption})"
     growth(matrices, *record.sides(block), title=title, out=out)
     print(out)
 
@@ -271,11 +278,16 @@ def show_beam(
 def show_embeddings(
     run: RunFolder,
     side: Annotated[str, typer.Option(help="source or target.")] = "source",
-    count: Annotated[int, typer.Option(min=1, help="So many tokens, frequent ones first.")] = 60,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="How many tokens, most frequent first. Default: 60.")
+    ] = None,
+    tokens: Annotated[
+        str, typer.Option(help="These tokens instead, separated by commas: cat,dog,horse.")
+    ] = "",
     out: Out = Path("embeddings.png"),
 ) -> None:
     """Embeddings in two dimensions.
-    Example: `regard show embeddings runs/demo --side target`
+    Example: `regard show embeddings runs/demo --tokens cat,dog,eats,sleeps`
     """
     from regard.pictures.embeddings import embedding_map
     from regard.text.vocabulary import FIRST
@@ -287,10 +299,15 @@ def show_embeddings(
     model = opened.model()
     half: Any = model.encoder if side == "source" else model.decoder
 
-    start = FIRST
-    if tokenizer.kind == "bpe":
-        start += 256  # skip the single bytes, which come first
-    ids = list(range(start, min(tokenizer.size, start + count)))
+    if tokens and count:
+        raise UserError("--tokens names them and --count counts them: leave one out")
+    if tokens:
+        ids = _ids_of(tokens, tokenizer)
+    else:
+        start = FIRST
+        if tokenizer.kind == "bpe":
+            start += 256  # skip the single bytes, which come first
+        ids = list(range(start, min(tokenizer.size, start + (count or 60))))
     vectors = half.embedding.weight.detach()[ids].numpy()  # (ids, D)
 
     vocabulary = "shared by source and target" if opened.config.text.share else side
@@ -300,6 +317,37 @@ def show_embeddings(
     )
     embedding_map(vectors, tokenizer.token_texts(ids), title=title, out=out)
     print(out)
+
+
+def _ids_of(tokens: str, tokenizer: Any) -> list[int]:
+    """The ids of tokens that are separated by commas, each once.
+
+    Subwords that begin a word have a space before them; nobody needs to write it.
+    """
+    from regard.text.vocabulary import UNK
+
+    names = [name.strip() for name in tokens.split(",")]
+    ids = []
+    for name in dict.fromkeys(name for name in names if name):
+        pieces = [tokenizer.encode(f" {name}"), tokenizer.encode(name)]
+        whole = [ids for ids in pieces if len(ids) == 1 and ids != [UNK]]
+        if not whole:
+            raise UserError(_not_a_token(name, tokenizer))
+        ids.append(whole[0][0])
+    if not ids:
+        raise UserError("--tokens: name at least one, such as --tokens cat,dog")
+    return ids
+
+
+def _not_a_token(name: str, tokenizer: Any) -> str:
+    """Why a name cannot be shown: the vocabulary does not have it, or only parts of it."""
+    from regard.text.vocabulary import UNK
+
+    ids = tokenizer.encode(name)
+    if UNK in ids:
+        return f"--tokens: {name!r} is not in the vocabulary"
+    parts = ",".join(tokenizer.token_texts(ids))
+    return f"--tokens: {name!r} is several tokens in this run: {parts}"
 
 
 @show.command("gradients")
@@ -404,7 +452,7 @@ def show_evidence(
     layers = evidence.logit_lens(translator, result) if lens else []
 
     if out is not None:
-        title = f"{text} → {result.text} (occlusion)"
+        title = f"{_title(result)} (occlusion)"
         _draw_occlusion(matrices["occlusion"], record, title, out)
     if as_json:
         print(_evidence_json(result, matrices, head_losses, layers))

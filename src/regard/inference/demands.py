@@ -7,7 +7,7 @@ from regard.errors import UserError
 from regard.search import Phrase, Words
 from regard.search.lexical import LETTER
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import UNK, normalise
+from regard.text.vocabulary import UNK
 
 
 def words(
@@ -18,8 +18,8 @@ def words(
     Phrases that the vocabulary cannot write, or that contradict each other, are refused. prefix:
     the text with which every answer begins.
     """
-    must = _normalised(must)
-    forbid = _normalised(forbid)
+    must = _normalised(must, tokenizer)
+    forbid = _normalised(forbid, tokenizer)
     if not all((*must, *forbid)):
         raise UserError("an empty text can be neither demanded nor forbidden")
 
@@ -34,7 +34,7 @@ def words(
         tokens_are_words=tokens_are_words,
     )
 
-    for text in (*must, normalise(prefix)):
+    for text in (*must, tokenizer.normalise(prefix)):
         broken = demands.broken(text)
         if broken:
             raise UserError(
@@ -44,11 +44,11 @@ def words(
     return demands
 
 
-def _normalised(texts: str | Sequence[str]) -> list[str]:
+def _normalised(texts: str | Sequence[str], tokenizer: Tokenizer) -> list[str]:
     """The texts, normalised and with single spaces; one text is a list of one."""
     if isinstance(texts, str):
         texts = [texts]
-    return [" ".join(normalise(text).split()) for text in texts]
+    return [" ".join(tokenizer.normalise(text).split()) for text in texts]
 
 
 def _phrase(tokenizer: Tokenizer, text: str, spaced: bool) -> Phrase:

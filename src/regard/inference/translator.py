@@ -46,7 +46,7 @@ from regard.search import (
 )
 from regard.text.sentences import cut
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, FIRST, UNK, normalise
+from regard.text.vocabulary import BOS, EOS, FIRST, UNK
 
 
 @dataclass(frozen=True)
@@ -564,7 +564,7 @@ class Translator:
             doubts.append(f"not in the vocabulary: {_few(unknown)}")
 
         if self.characters and self.source.kind != "words":  # whose white space is no token
-            strange = set(normalise(text)).difference(self.characters, *unknown)
+            strange = set(self.source.normalise(text)).difference(self.characters, *unknown)
             if strange:
                 names = [_character_name(character) for character in sorted(strange)[:5]]
                 doubts.append(f"never seen in training: {' '.join(names)}")

@@ -12,7 +12,7 @@ from regard.models.ensemble import Decoders
 from regard.nn import Record, watch
 from regard.records.attention import AttentionRecord, Weights, block_of
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, SPECIALS, normalise
+from regard.text.vocabulary import BOS, EOS, SPECIALS
 
 
 @torch.inference_mode()
@@ -37,7 +37,7 @@ def look(
 
     source, target = tokenizers
     pieces = source.pieces(text)
-    text = normalise(text)
+    text = source.normalise(text)
     source_ids = [*(piece.id for piece in pieces), EOS]
     batch = collate([(source_ids, [BOS, *answer, EOS])]).to(suppress.device)
     with watch(model) as record:

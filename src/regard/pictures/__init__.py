@@ -5,6 +5,7 @@ import, so it is imported where it is used; pyplot never is, so nothing is left 
 session.
 """
 
+import re
 import textwrap
 import unicodedata
 import warnings
@@ -29,19 +30,32 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 # One more than colours: 56 lines before two look the same.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 Place = str | PathLike[str] | None  # where to write a picture; None: nowhere
-# Fonts for what DejaVu Sans does not have.
+# Fonts for what DejaVu Sans does not have: on Linux, macOS and Windows.
 FALLBACKS = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans Arabic",
-    "Noto Sans Devanagari",
-    "Noto Emoji",
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans Arabic"),
+    *("Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Emoji"),
+    *("Hiragino Sans", "PingFang SC", "Hiragino Sans GB", "Apple SD Gothic Neo", "Geeza Pro"),
+    *("Kohinoor Devanagari", "Thonburi"),
+    *("Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Segoe UI", "Nirmala UI"),
+    *("Leelawadee UI", "Segoe UI Emoji"),
 )
+ISOLATE, POP = "\u2068", "\u2069"  # what stands between them has a direction of its own
+# What a combining mark that stands alone is written on; Arabic has a letter for this.
+CIRCLE = "◌"
+TATWEEL = "ـ"
+MISSING = re.compile(r"Glyph (\d+) .* missing from")  # how Matplotlib says that it draws a box
+
+
+class MissingGlyph(UserWarning):
+    """A character of a picture is drawn as a box, since no installed font has it."""
 
 
 def shown(token: str, limit: int = 24) -> str:
-    """The token as a label: blanks visible, control characters gone, long ones cut."""
+    """The token as a label: blanks and lone marks visible, no control characters, not too long."""
     visible = "".join(_visible(character) for character in token) or "∅"
+    if unicodedata.category(visible[0]).startswith("M"):
+        is_arabic = unicodedata.name(visible[0], "").startswith("ARABIC")
+        visible = (TATWEEL if is_arabic else CIRCLE) + visible
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
 
 
@@ -73,11 +87,36 @@ def blank(width: float, height: float, title: str) -> Figure:
     wide_letters = sum(unicodedata.east_asian_width(letter) in "WF" for letter in title)
     wide_share = wide_letters / max(len(title), 1)
     letters = int(width * 10.5 / (1 + wide_share))  # that fit on a line
-    clean = "".join(letter if letter.isprintable() else " " for letter in title)
+    clean = "".join(_title_letter(letter) for letter in title)
     lines = textwrap.wrap(clean, letters, max_lines=6, placeholder=" …", break_on_hyphens=False)
+    lines = _isolated_lines(lines)
     figure = Figure(figsize=(width, height + 0.18 * (len(lines) - 1)), layout="compressed")
     figure.suptitle("\n".join(lines), fontsize=11, **text_style())
     return figure
+
+
+def _title_letter(letter: str) -> str:
+    """A letter of a title: marks of direction stay where Matplotlib obeys them."""
+    import matplotlib
+
+    if letter in (ISOLATE, POP):
+        obeyed = matplotlib.__version_info__ >= (3, 11)
+        return letter if obeyed else ""
+    return letter if letter.isprintable() else " "
+
+
+def _isolated_lines(lines: Sequence[str]) -> list[str]:
+    """The lines of a title, each of which closes what it isolates and opens it again on the next.
+
+    Matplotlib gives every line a direction of its own.
+    """
+    isolated = []
+    depth = 0
+    for line in lines:
+        opened = ISOLATE * depth + line
+        depth = max(0, opened.count(ISOLATE) - opened.count(POP))
+        isolated.append(opened + POP * depth)
+    return isolated
 
 
 @contextmanager
@@ -113,7 +152,34 @@ def save_figure(figure: Figure, out: Place) -> Figure:
             f"cannot write a picture to {path}: its name must end in {', '.join(SUFFIXES)}"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with any_glyph():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
         # "tight", so that no label is ever cut.
         figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.1)
+    _warn_of_boxes(caught, path)
     return figure
+
+
+def _warn_of_boxes(caught: Sequence[warnings.WarningMessage], path: Path) -> None:
+    """Say once which characters of a picture are boxes; all other warnings are passed on."""
+    missing = {}
+    for warning in caught:
+        match = MISSING.match(str(warning.message))
+        if match:
+            missing[chr(int(match[1]))] = True
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    if not missing:
+        return
+
+    few = " ".join(list(missing)[:8])
+    more = " …" if len(missing) > 8 else ""
+    warnings.warn(
+        f"{path}: no installed font has {few}{more}, so they are drawn as boxes; install one that "
+        f"does, such as Noto Sans CJK for Chinese, Japanese and Korean",
+        MissingGlyph,
+        stacklevel=4,
+    )

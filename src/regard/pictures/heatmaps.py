@@ -11,7 +11,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import UserError
-from regard.pictures import Axes, Axis, Figure, Place, blank, save_figure, shown, text_style
+from regard.pictures import (
+    CIRCLE,
+    TATWEEL,
+    Axes,
+    Axis,
+    Figure,
+    Place,
+    blank,
+    save_figure,
+    shown,
+    text_style,
+)
+from regard.text.vocabulary import SPECIALS
 
 if TYPE_CHECKING:
     from matplotlib.image import AxesImage
@@ -154,7 +166,7 @@ def _panels(
             _mark_negatives(axes, matrix, scale, layout.cell)
 
         is_leftmost = x == 0
-        is_lowest = y == down - 1
+        is_lowest = number + across >= len(captions)
         _label_axis(axes.yaxis, rows if is_leftmost else [], layout.cell)
         _label_axis(axes.xaxis, columns if is_lowest else [], layout.cell, may_turn=True)
 
@@ -260,7 +272,8 @@ def _colour_bar(
 def _label_axis(axis: Axis, tokens: Tokens, cell: float, *, may_turn: bool = False) -> None:
     """Write the tokens along an axis, as large as its cells allow.
 
-    cell: its length in inches. may_turn: turn all labels upright if one is too long for its cells.
+    cell: its length in inches. may_turn: turn labels by 90° if one is too long for its cell; single
+    characters are not turned where all tokens are characters.
     """
     cell_points = cell * 72
     fitting_size = cell_points * 0.72  # leaves a gap between two labels
@@ -274,3 +287,12 @@ def _label_axis(axis: Axis, tokens: Tokens, cell: float, *, may_turn: bool = Fal
 
     axis.set_ticks(places, labels, fontsize=size, rotation=90 if is_turned else 0, **text_style())
     axis.set_tick_params(length=2, pad=2)
+    if is_turned and all(_is_character(token) or token in SPECIALS for token in tokens):
+        for label, tick in zip(labels, axis.get_major_ticks()):
+            for text in (tick.label1, tick.label2):  # below, and above if they are moved there
+                text.set_rotation(0 if _is_character(label) else 90)
+
+
+def _is_character(token: str) -> bool:
+    """Whether a label is one character, or a mark and what it is written on."""
+    return len(shown(token).lstrip(CIRCLE + TATWEEL)) <= 1

@@ -77,7 +77,8 @@ function wordsOf({ name, rows, columns }) {
 
 let block, names, shown, turn = 0; // names: of the rows and columns; shown: { at, rows, columns, top }
 let show = () => {}; // draws once more what is chosen
-let picked = { r: -1, c: -1 }, chosen = {}; // chosen: layer and head where attention was last shown; each block keeps its own
+const FIRST = { r: 0, c: -1 }; // what is picked when a page opens
+let picked = FIRST, chosen = {}; // chosen: layer and head where attention was last shown; each block keeps its own
 const wordly = () => $("words").checked && Boolean(block.words);
 
 function options(select, pairs, first, before) {
@@ -335,16 +336,28 @@ function paint() {
   if (c >= 0) pen.strokeRect(x0 + c * cell - 0.5, y0 - 0.5, cell + 1, line * shown.rows + 1);
   pen.restore();
   labels(pen, names.rows, r, line, y0, above, height, (token, at) => pen.fillText(token, left - 6, at, left - 8), "right");
-  labels(pen, names.columns, c, cell, x0, left, width, upwards(pen, above), "left");
+  labels(pen, names.columns, c, cell, x0, left, width, upwards(pen, above, names.columns), "left");
 }
 
-const upwards = (pen, high) => (token, at) => {
-  pen.save();
-  pen.translate(at, high - 6);
-  pen.rotate(-Math.PI / 2);
-  pen.fillText(token, 0, 0, high - 8);
-  pen.restore();
-};
+// One character, or a mark on a circle or an Arabic tatweel; specials such as <eos> are words.
+const single = (token) => [...token.replace(/^[◌ـ]/, "")].length < 2;
+
+// Words are turned to go upwards; characters stand upright where all tokens are characters.
+function upwards(pen, high, tokens) {
+  const upright = tokens.every((token) => single(token) || /^<.*>$/.test(token));
+  return (token, at) => {
+    pen.save();
+    pen.translate(at, high - 6);
+    if (upright && single(token)) {
+      pen.textAlign = "center";
+      pen.fillText(token, 0, -LABEL / 2);
+    } else {
+      pen.rotate(-Math.PI / 2);
+      pen.fillText(token, 0, 0, high - 8);
+    }
+    pen.restore();
+  };
+}
 
 function labels(pen, tokens, marked, size, start, from, to, write, align) {
   const every = Math.ceil((LABEL + 2) / size), where = (i) => start + (i + 0.5) * size; // long inputs: every second, third … name
@@ -424,7 +437,7 @@ function margins() {
     Object.assign(canvas, { width: x * sharp, height: y * sharp });
     Object.assign(canvas.style, { width: `${x}px`, height: `${y}px` });
     pen.scale(sharp, sharp);
-    if (over) labels(pen, names.columns, picked.c, width / shown.columns, 8, 0, x, upwards(pen, y), "left");
+    if (over) labels(pen, names.columns, picked.c, width / shown.columns, 8, 0, x, upwards(pen, y, names.columns), "left");
     else labels(pen, names.rows, picked.r, height / shown.rows, 8, 0, y, (token, at) => pen.fillText(token, x - 6, at, x - 8), "right");
   }
 }
@@ -532,7 +545,7 @@ $("others").hidden = !data.alternatives.length;
 $("alternatives").replaceChildren(...data.alternatives.map(([text, score]) =>
   make("li", {}, make("bdi", {}, text), make("span", {}, ` ${signed(score, "")}`))));
 options($("block"), data.blocks.map((b, i) => [i, b.label]), 0);
-$("block").onchange = $("words").onchange = () => { picked = { r: -1, c: -1 }; zoom = 1; choose(); };
+$("block").onchange = $("words").onchange = () => { picked = FIRST; zoom = 1; choose(); };
 $("layer").onchange = $("head").onchange = $("norm").onchange = $("faint").onchange = redraw;
 for (const side of ["rows", "columns"]) {
   $(side).onpointerover = $(side).onpointerdown = pointed;

@@ -22,7 +22,7 @@ import numpy as np
 
 from regard.errors import UserError
 from regard.pictures import shown
-from regard.records.attention import AttentionRecord, words_of_tokens
+from regard.records.attention import AttentionRecord, isolated, words_of_tokens
 from regard.records.tree import Node
 
 # What each block is called, and its rows and columns.
@@ -103,7 +103,7 @@ def attention_page(
     layers = blocks[0]["shape"][0]
     first = f"{blocks[0]['name']}-{layers - 1}"
     chunks = {first: weights.chunks[first]} | weights.chunks | evidence_chunks
-    return _fill_template(title, data, chunks)
+    return _fill_template(title, _tab_title(record, title), data, chunks)
 
 
 def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) -> Path:
@@ -115,6 +115,21 @@ def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) 
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(page, encoding="utf-8")
     return place
+
+
+def _tab_title(record: AttentionRecord, title: str) -> str:
+    """What the browser's tab is called: the sentence and its answer, shortened, then the title."""
+    if not (record.text_in or record.text_out):
+        return title
+    source = isolated(_shortened(record.text_in, 40))
+    answer = isolated(_shortened(record.text_out, 40))
+    return f"{source} → {answer} · {title}"
+
+
+def _shortened(text: str, limit: int) -> str:
+    """A text on one line, with no more characters than `limit`."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def _answer_data(
@@ -303,7 +318,7 @@ def _pack(raw: bytes) -> str:
     return base64.b64encode(shortest).decode("ascii")
 
 
-def _fill_template(title: str, data: Mapping[str, Any], chunks: Chunks) -> str:
+def _fill_template(title: str, tab: str, data: Mapping[str, Any], chunks: Chunks) -> str:
     """The page's HTML, from its template, style and script beside this file."""
     folder = files("regard.pictures")
     template = folder.joinpath("page.html").read_text("utf-8")
@@ -314,7 +329,8 @@ def _fill_template(title: str, data: Mapping[str, Any], chunks: Chunks) -> str:
         f'<script type="text/plain" id="{key}">{chunk}</script>' for key, chunk in chunks.items()
     ]
     parts = {
-        "TITLE": html.escape(title).encode("ascii", "xmlcharrefreplace").decode(),
+        "TITLE": _ascii_html(title),
+        "TAB": _ascii_html(tab),
         "DATA": _script_safe_json(data),
         "FIRST": first,
         "REST": "\n".join(rest),
@@ -325,6 +341,11 @@ def _fill_template(title: str, data: Mapping[str, Any], chunks: Chunks) -> str:
     }
     # In one pass, so that a title that says {{DATA}} stays a title.
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _ascii_html(text: str) -> str:
+    """The text as HTML, in ASCII."""
+    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _script_safe_json(data: Mapping[str, Any]) -> str:

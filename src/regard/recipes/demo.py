@@ -8,6 +8,7 @@ from regard.inference.translator import Translator, load
 from regard.recipes.evaluation import Evaluation, evaluate
 from regard.recipes.reporter import Reporter
 from regard.recipes.training import train
+from regard.runs.card import shell_word
 from regard.runs.claim import Taken, numbered
 from regard.runs.run import Run
 
@@ -37,8 +38,9 @@ def demo(out: Path | None = None) -> Path:
     reporter.say(f"Attention, open in a browser: {page}")
 
     reporter.say("\nTry next:")
-    reporter.say(f'  regard translate {run.path} "{evaluation.pairs[0].source}"')
-    reporter.say(f'  regard show attention {run.path} "{longest}"')
+    folder = shell_word(run.path)
+    reporter.say(f'  regard translate {folder} "She isn\'t tired."')
+    reporter.say(f'  regard show training {folder} "{longest}"')
     reporter.say("  regard train your-pairs.tsv          # one pair a line: source TAB target")
     return run.path
 

@@ -24,7 +24,6 @@ from regard.runs.run import Run
 from regard.scoring import Report, bleu, bleu_applies, report
 from regard.scoring.latency import average_lagging, delays, laal
 from regard.scoring.significance import Comparison, Metric, paired_bootstrap
-from regard.text.vocabulary import normalise
 from regard.training.loss import mean_loss
 
 
@@ -58,10 +57,12 @@ def evaluate(
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, seen = _judged_and_seen(run, data, split)
     sources = [pair.source for pair in pairs]
-    references = [pair.targets for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
 
     translator = load(run, beam=beam, device=device)
+    # A run that lower-cases cannot write capitals: its references are lower-cased, too.
+    normalise = translator.target.normalise
+    references = [[normalise(target) for target in pair.targets] for pair in pairs]
     began = time.monotonic()
     results = list(translator.translate(sources))
     seconds = time.monotonic() - began
@@ -70,7 +71,7 @@ def evaluate(
     comparison = None
     if against is not None:
         other_results = load(against, beam=beam, device=device).translate(sources)
-        other_answers = [result.text for result in other_results]
+        other_answers = [normalise(result.text) for result in other_results]
         metric: Metric = "bleu" if bleu_applies(references, tokenize) else "exact_match"
         comparison = paired_bootstrap(
             answers, other_answers, references, metric=metric, tokenize=tokenize
@@ -88,6 +89,9 @@ def evaluate(
         generated_tokens=sum(len(result.logprobs) for result in results),
         tokenize=tokenize,
     )
+    if normalise.lowercase and scores.bleu_signature is not None:
+        signature = scores.bleu_signature.replace("case:mixed", "case:lc")
+        scores = dataclasses.replace(scores, bleu_signature=signature)
     return Evaluation(scores, pairs, answers, comparison, seen)
 
 
@@ -164,7 +168,7 @@ def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str) -> Wai
 
 def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]]:
     """The number of words after each token of the source, <eos> too, and of the answer."""
-    text = normalise(result.source)
+    text = translator.source.normalise(result.source)
     source_ends = [piece.end for piece in translator.source.pieces(text)]
     source_ends.append(len(text))  # <eos>
     target_ends = [end for _, end in translator.target.spans(result.ids)]

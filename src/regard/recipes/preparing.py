@@ -33,6 +33,7 @@ from regard.recipes import planning
 from regard.recipes.reporter import Reporter
 from regard.runs.claim import Claim
 from regard.runs.run import Parts, Run
+from regard.text.normaliser import Normaliser
 from regard.text.sentences import pieces
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.paths import choose_path
@@ -249,16 +250,26 @@ def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Re
 class _Observed:
     """What is noted of the training pairs while they are encoded."""
 
-    def __init__(self, overlap: Overlap, total: int, tell: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        overlap: Overlap,
+        normalise: Normaliser,
+        total: int,
+        tell: Callable[[float], None],
+    ) -> None:
         self.overlap = overlap
-        self.characters: set[str] = set()  # of the sources
+        self._normalise = normalise
+        self.characters: set[str] = set()  # of the sources, normalised
         self._total = total
         self._tell = tell
         self._done = 0
 
     def __call__(self, pairs: list[Pair]) -> None:
         self.overlap.add(pairs)
-        self.characters.update("".join([pair.source for pair in pairs]))
+        sources = [pair.source for pair in pairs]
+        if not self._normalise.is_plain:  # else they are as they should be: readers see to it
+            sources = [self._normalise(source) for source in sources]
+        self.characters.update("".join(sources))
         self._done += len(pairs)
         self._tell(self._done / self._total)
 
@@ -284,7 +295,8 @@ def _encode(
     too_long = Skipped()
     limits: dict[str, Any] = {"max_length": config.data.max_length, "skipped": too_long}
     with reporter.progress("% of the data encoded") as tell:
-        observed = _Observed(Overlap(splits.dev or (), ()), splits.train.count(), tell)
+        overlap = Overlap(splits.dev or (), ())
+        observed = _Observed(overlap, source.normalise, splits.train.count(), tell)
         corpus = encode(splits.train, source, target, folder / "train", **limits, watch=observed)
         if splits.dev is not None:
             encode(splits.dev, source, target, folder / "dev", **limits)
@@ -342,6 +354,7 @@ def _share_of_several_sentences(train: Stream) -> float:
 def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the tokenizers of source and target; one and the same if they share it."""
     text = config.text
+    normalise = Normaliser(text.lowercase, text.spaced_punctuation)
     kind = text.tokenizer
     target_kind = kind if text.target_tokenizer == "same" else text.target_tokenizer
     if text.dropout and {kind, target_kind} != {"bpe"}:
@@ -353,14 +366,14 @@ def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokeniz
     source_pairs = _to_learn_from(splits.train, kind, config.data.seed)
     if text.share and kind == target_kind:
         texts = chain.from_iterable((pair.source, *pair.targets) for pair in source_pairs)
-        shared = train_tokenizer(kind, texts, size=text.size)
+        shared = train_tokenizer(kind, texts, size=text.size, normalise=normalise)
         return shared, shared
 
     target_pairs = _to_learn_from(splits.train, target_kind, config.data.seed)
     sources = (pair.source for pair in source_pairs)
     targets = chain.from_iterable(pair.targets for pair in target_pairs)
-    source = train_tokenizer(kind, sources, size=text.size)
-    target = train_tokenizer(target_kind, targets, size=text.size)
+    source = train_tokenizer(kind, sources, size=text.size, normalise=normalise)
+    target = train_tokenizer(target_kind, targets, size=text.size, normalise=normalise)
     return source, target
 
 

@@ -32,6 +32,7 @@ CHANGEABLE = {
     "train.patience",
     "train.log_every",
     "train.keep",
+    "train.milestones",
     "train.average",
     "train.tensorboard",
 }

@@ -199,9 +199,17 @@ def _one_hot(numbers: list[int]) -> Weights:
     return np.eye(max(numbers) + 1, dtype=np.float32)[numbers]
 
 
+def isolated(text: str) -> str:
+    """The text between marks that keep its direction to itself.
+
+    So "source → target" stays in this order where one of them is written from right to left.
+    """
+    return f"\u2068{text}\u2069"
+
+
 def _html_cell(token: str, other: str, weight: float) -> str:
     """A cell of a table, the darker the more `token` looks at `other`."""
-    title = escape(f"{token} → {other}: {weight:.2f}")
+    title = escape(f"{isolated(token)} → {isolated(other)}: {weight:.2f}")
     return f'<td title="{title}" style="background: rgba(0,114,178,{weight:.3f})"></td>'
 
 

@@ -80,7 +80,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """For a notebook: the answer, what to know about it, and its attention; no script."""
-        answer = f"{escape(self.source)} → <b>{escape(self.text)}</b>"
+        answer = f"<bdi>{escape(self.source)}</bdi> → <b><bdi>{escape(self.text)}</bdi></b>"
         lines = [f"<p>{answer} <small>score {self.score:.3f}</small></p>"]
         lines += [f"<p>warning: {escape(warning)}</p>" for warning in self.warnings]
         if self.ids and not self.parts and self.translator is not None:

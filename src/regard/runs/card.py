@@ -1,6 +1,7 @@
 """What a run tells about itself: README.md (a model card)."""
 
-from pathlib import Path
+import re
+from pathlib import Path, PurePath
 
 from regard.runs import storage
 from regard.runs.run import Run
@@ -15,24 +16,42 @@ def write_card(run: Run) -> None:
         f"{name} {getattr(config.model, name)}"
         for name in ("kind", "width", "encoder_layers", "decoder_layers")
     )
+    folder = shell_word(run.path)
     lines = [
         f"# {run.path.name}\n",
         f"A text-to-text model, trained with Regard {facts['regard']} (torch {facts['torch']}).\n",
         "| | |\n|---|---|",
         f"| data | {data}: {facts['pairs']:,} pairs, {facts['duplicates']:,} repeated, "
         f"{facts['leaks']:,} dev sources in training |",
-        f"| tokens | {config.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} "
-        f"target |",
+        f"| tokens | {_tokens(run)} |",
         f"| model | {model}; {facts['parameters']:,} parameters |",
         f"| best on dev | {_best_scores(run) or 'not judged'} (checkpoint {run.best}, chosen by "
         f"{config.train.metric}) |",
         f"| search | beam {config.search.width}, length penalty {config.search.length_penalty} |\n",
-        f'Use it:\n\n```\nregard translate {run.path.name} "a text"\nregard evaluate '
-        f"{run.path.name}\n```\n",
+        f"Use it, from the folder in which it was trained (or write the path of this folder):\n\n"
+        f'```\nregard translate {folder} "a text"\nregard evaluate {folder}\n```\n',
         "It knows what its training data knew and nothing else; `samples.txt` shows answers to "
         "unseen sources.",
     ]
     storage.write_text(run.path / "README.md", "\n".join(lines) + "\n")
+
+
+def shell_word(path: PurePath) -> str:
+    """The path as one word of a command line, in quotes if it needs them."""
+    word = str(path)
+    is_plain = re.fullmatch(r"[\w@%+=:,./\\~-]+", word) is not None
+    return word if is_plain else f'"{word}"'
+
+
+def _tokens(run: Run) -> str:
+    """What texts are split into, how many different tokens there are, and what comes before."""
+    text = run.config.text
+    parts = [text.tokenizer, f"{run.source.size:,} source", f"{run.target.size:,} target"]
+    if text.lowercase:
+        parts.append("lower-cased")
+    if text.spaced_punctuation:
+        parts.append("punctuation separated by spaces")
+    return ", ".join(parts)
 
 
 def _best_scores(run: Run) -> str:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from regard.text.normaliser import Normaliser
 from regard.text.tokenizer import Bytes, Listed, Subwords, Tokenizer
-from regard.text.vocabulary import FIRST, UNK, normalise
+from regard.text.vocabulary import FIRST, UNK
 
 Ids = npt.NDArray[np.int32]
 Lengths = npt.NDArray[np.int64]
@@ -32,7 +33,7 @@ def encoder_for(tokenizer: Tokenizer) -> TextEncoder:
     if isinstance(tokenizer, Subwords):
         return WordByWord(tokenizer)
     if isinstance(tokenizer, Bytes):
-        return _bytes
+        return AllBytes(tokenizer)
     if isinstance(tokenizer, Listed) and tokenizer.kind == "characters":
         return CharacterTable(tokenizer)
     return OneByOne(tokenizer)
@@ -51,16 +52,23 @@ class OneByOne:
         return flat, lengths
 
 
-def _bytes(texts: Sequence[str]) -> tuple[Ids, Lengths]:
-    encoded = [normalise(text).encode() for text in texts]
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    return np.frombuffer(b"".join(encoded), np.uint8).astype(np.int32) + FIRST, lengths
+class AllBytes:
+    """Bytes, which are their own numbers."""
+
+    def __init__(self, tokenizer: Bytes) -> None:
+        self._normalise = tokenizer.normalise
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        encoded = [self._normalise(text).encode() for text in texts]
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        return np.frombuffer(b"".join(encoded), np.uint8).astype(np.int32) + FIRST, lengths
 
 
 class CharacterTable:
     """Characters, looked up in an array by their code points."""
 
     def __init__(self, tokenizer: Listed) -> None:
+        self._normalise = tokenizer.normalise
         tokens = tokenizer.to_json()["tokens"]
         points = {ord(token): FIRST + i for i, token in enumerate(tokens) if len(token) == 1}
         size = max(points, default=0) + 2  # the last entry: every point beyond
@@ -68,7 +76,7 @@ class CharacterTable:
         self._table[[*points]] = [*points.values()]
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        texts = [normalise(text) for text in texts]
+        texts = [self._normalise(text) for text in texts]
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         points = np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")
         return self._table[np.minimum(points, len(self._table) - 1)], lengths
@@ -92,7 +100,7 @@ class WordByWord:
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         known = len(self._ends) - 1
-        words = _find_words(texts)
+        words = _find_words(texts, self.tokenizer.normalise)
         numbers = self._numbered(words)
         self._learn(self._numbers.new)
 
@@ -170,8 +178,8 @@ class _Words(NamedTuple):
     """How many words each text has: at least one, which may be empty."""
 
 
-def _find_words(texts: Sequence[str]) -> _Words:
-    """The words of all texts."""
+def _find_words(texts: Sequence[str], normalise: Normaliser) -> _Words:
+    """The words of all texts, which are normalised first."""
     together = " ".join(texts)
     if normalise(together) != together:
         texts = [normalise(text) for text in texts]

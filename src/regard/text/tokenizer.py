@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import tokenizers as hf
 
 from regard.errors import UserError
-from regard.text.vocabulary import FIRST, PAD, SPECIALS, UNK, UNKNOWN, normalise
+from regard.text.normaliser import Normaliser
+from regard.text.vocabulary import FIRST, PAD, SPECIALS, UNK, UNKNOWN
 
 FORMAT = 1
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
@@ -25,7 +26,7 @@ _CUTS = 1 << 18  # cut words that are remembered, some hundred bytes each
 
 
 class Piece(NamedTuple):
-    """A token as people see it; start and end count characters of the NFC-normalised text."""
+    """A token as people see it; start and end count characters of the normalised text."""
 
     id: int
     text: str
@@ -39,8 +40,9 @@ class Tokenizer:
     A token is the bytes it adds to decoded text, which may be part of a character only.
     """
 
-    def __init__(self, kind: str, tokens: Sequence[bytes]) -> None:
+    def __init__(self, kind: str, tokens: Sequence[bytes], normalise: Normaliser) -> None:
         self.kind = kind
+        self.normalise = normalise  # applied to every text before it is encoded
         self.joint = b" " if kind == "words" else b""  # what decoding puts between two tokens
         self._tokens = tokens
         self.size = FIRST + len(tokens)
@@ -101,7 +103,10 @@ class Tokenizer:
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` makes an equal tokenizer of."""
-        return {"kind": self.kind}
+        content: dict[str, Any] = {"kind": self.kind}
+        if not self.normalise.is_plain:
+            content["normalise"] = self.normalise.to_json()
+        return content
 
     @cached_property
     def _known(self) -> list[bytes]:
@@ -117,32 +122,32 @@ class Listed(Tokenizer):
     A token that spells "<eos>" is an ordinary token.
     """
 
-    def __init__(self, kind: str, tokens: list[str]) -> None:
-        super().__init__(kind, [token.encode() for token in tokens])
+    def __init__(self, kind: str, tokens: list[str], normalise: Normaliser) -> None:
+        super().__init__(kind, [token.encode() for token in tokens], normalise)
         self._ids = {token: FIRST + i for i, token in enumerate(tokens)}
         if len(self._ids) != len(tokens):
             raise ValueError("a vocabulary holds each token once")
 
     def encode(self, text: str) -> list[int]:
-        tokens = _PATTERNS[self.kind].findall(normalise(text))
+        tokens = _PATTERNS[self.kind].findall(self.normalise(text))
         return [self._ids.get(token, UNK) for token in tokens]
 
     def pieces(self, text: str) -> list[Piece]:
-        matches = _PATTERNS[self.kind].finditer(normalise(text))
+        matches = _PATTERNS[self.kind].finditer(self.normalise(text))
         return [Piece(self._ids.get(match[0], UNK), match[0], *match.span()) for match in matches]
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "tokens": list(self._ids)}
+        return super().to_json() | {"tokens": list(self._ids)}
 
 
 class Bytes(Tokenizer):
     """Every byte of UTF-8 is a token: nothing to learn, and no text is ever unknown."""
 
-    def __init__(self) -> None:
-        super().__init__("bytes", [bytes((value,)) for value in range(256)])
+    def __init__(self, normalise: Normaliser) -> None:
+        super().__init__("bytes", [bytes((value,)) for value in range(256)], normalise)
 
     def encode(self, text: str) -> list[int]:
-        return [FIRST + value for value in normalise(text).encode()]
+        return [FIRST + value for value in self.normalise(text).encode()]
 
 
 class Subwords(Tokenizer):
@@ -151,14 +156,14 @@ class Subwords(Tokenizer):
     The library's model holds no special tokens: our id is its id + FIRST.
     """
 
-    def __init__(self, kind: str, model: hf.Tokenizer) -> None:
+    def __init__(self, kind: str, model: hf.Tokenizer, normalise: Normaliser) -> None:
         self._model = model
         alphabet = _byte_alphabet()
         spellings = {id: token for token, id in model.get_vocab().items()}
         tokens = [
             bytes(alphabet[letter] for letter in spellings[id]) for id in range(len(spellings))
         ]
-        super().__init__(kind, tokens)
+        super().__init__(kind, tokens, normalise)
         self._ids = {token: FIRST + id for id, token in spellings.items()}
 
         # What a word begins with: a special, or a token that opens with a space.
@@ -169,12 +174,12 @@ class Subwords(Tokenizer):
         self._cuts = lru_cache(_CUTS)(self._cut)
 
     def encode(self, text: str) -> list[int]:
-        encoding = self._model.encode(normalise(text), add_special_tokens=False)
+        encoding = self._model.encode(self.normalise(text), add_special_tokens=False)
         return [FIRST + id for id in encoding.ids]
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         encodings = self._model.encode_batch_fast(
-            [normalise(text) for text in texts], add_special_tokens=False
+            [self.normalise(text) for text in texts], add_special_tokens=False
         )
         return [[FIRST + id for id in encoding.ids] for encoding in encodings]
 
@@ -240,7 +245,7 @@ class Subwords(Tokenizer):
         }
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "model": json.loads(self._model.to_str())}
+        return super().to_json() | {"model": json.loads(self._model.to_str())}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return from_json, (self.to_json(),)
@@ -258,21 +263,25 @@ def _byte_alphabet() -> dict[str, int]:
     return alphabet
 
 
-def train_tokenizer(kind: str, texts: Iterable[str], *, size: int) -> Tokenizer:
+def train_tokenizer(
+    kind: str, texts: Iterable[str], *, size: int, normalise: Normaliser | None = None
+) -> Tokenizer:
     """Learn a tokenizer of at most `size` ids from a stream of texts.
 
-    The same texts give the same tokenizer.
+    The same texts give the same tokenizer. normalise: what it does to every text first; if it is
+    left out, NFC only.
     """
+    normalise = normalise or Normaliser()
     if kind not in KINDS:
         raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
     if kind == "bytes":
-        return Bytes()
+        return Bytes(normalise)
     if kind in _PATTERNS:
-        return _train_listed(kind, texts, size)
-    return _train_subwords(kind, texts, size)
+        return _train_listed(kind, texts, size, normalise)
+    return _train_subwords(kind, texts, size, normalise)
 
 
-def _train_listed(kind: str, texts: Iterable[str], size: int) -> Listed:
+def _train_listed(kind: str, texts: Iterable[str], size: int, normalise: Normaliser) -> Listed:
     """The most frequent characters or words; of those as frequent, the first by code point."""
     if size <= FIRST:
         raise UserError(
@@ -281,10 +290,10 @@ def _train_listed(kind: str, texts: Iterable[str], size: int) -> Listed:
     find_tokens = _PATTERNS[kind].findall
     counts = Counter(chain.from_iterable(find_tokens(normalise(text)) for text in texts))
     tokens = sorted(counts, key=lambda token: (-counts[token], token))
-    return Listed(kind, tokens[: size - FIRST])
+    return Listed(kind, tokens[: size - FIRST], normalise)
 
 
-def _train_subwords(kind: str, texts: Iterable[str], size: int) -> Subwords:
+def _train_subwords(kind: str, texts: Iterable[str], size: int, normalise: Normaliser) -> Subwords:
     if size < FIRST + 256:
         raise UserError(
             f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} "
@@ -300,7 +309,7 @@ def _train_subwords(kind: str, texts: Iterable[str], size: int) -> Subwords:
     model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = hf.trainers.BpeTrainer if kind == "bpe" else hf.trainers.UnigramTrainer
     model.train_from_iterator(map(normalise, texts), trainer(**settings))
-    return Subwords(kind, model if kind == "bpe" else _settled(model))
+    return Subwords(kind, model if kind == "bpe" else _settled(model), normalise)
 
 
 def _settled(model: hf.Tokenizer) -> hf.Tokenizer:
@@ -325,11 +334,12 @@ def from_json(content: dict[str, Any]) -> Tokenizer:
     kind = content.get("kind")
     if kind not in KINDS:
         raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
+    normalise = Normaliser(**content.get("normalise", {}))
     if kind == "bytes":
-        return Bytes()
+        return Bytes(normalise)
     if kind in _PATTERNS:
-        return Listed(kind, content["tokens"])
-    return Subwords(kind, hf.Tokenizer.from_str(json.dumps(content["model"])))
+        return Listed(kind, content["tokens"], normalise)
+    return Subwords(kind, hf.Tokenizer.from_str(json.dumps(content["model"])), normalise)
 
 
 def save_tokenizers(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:

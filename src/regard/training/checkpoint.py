@@ -26,7 +26,7 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
     weights = get_weights(trainer.model)
     averaged = {key: whole(weight).cpu() for key, weight in trainer.ema.items()}
     state = optimizer_tensors(trainer.model, trainer.optimizer)
-    name = f"step-{trainer.progress.step:08d}"
+    name = _name(trainer.progress.step)
     if not all(bool(weight.isfinite().all()) for weight in weights.values()):
         raise Trouble
     if trainer.world.rank != 0:
@@ -46,6 +46,11 @@ def save_checkpoint(run: Run, trainer: Trainer) -> str:
     return name
 
 
+def _name(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    return f"step-{step:08d}"
+
+
 def _point(run: Run, trainer: Trainer, name: str) -> None:
     """Write the best checkpoint's name into `best`; if that one was damaged and lost, this name."""
     best = trainer.progress.best_name
@@ -55,11 +60,12 @@ def _point(run: Run, trainer: Trainer, name: str) -> None:
 
 
 def _drop_old(run: Run, trainer: Trainer, newest: str) -> None:
-    """Delete all checkpoints but the last regular ones, the newest and the best."""
+    """Delete all checkpoints but the last regular ones, the milestones, the newest and the best."""
     count = max(trainer.config.keep, trainer.config.average, 1)
     # Those of later steps than this one were damaged, or training would have gone on from them.
     regular = [name for name in _regular(run, trainer) if name <= newest]
-    kept = {*regular[-count:], newest, trainer.progress.best_name}
+    milestones = [_name(step) for step in trainer.milestones]
+    kept = {*regular[-count:], *milestones, newest, trainer.progress.best_name}
     for name in run.checkpoints():
         if name not in kept:
             shutil.rmtree(run.path / "checkpoints" / name)

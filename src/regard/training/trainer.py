@@ -93,6 +93,7 @@ class Trainer:
         self.batches = batches
         self.config = config
         self.steps = steps
+        self.milestones = {steps >> halvings for halvings in range(1, config.milestones + 1)}
         self.device = device
         self.world = world or World(device=device)
 
@@ -319,6 +320,7 @@ class Trainer:
 
             is_stopped = self.world.any(stop())
             is_due = progress.step % config.save_every == 0 or progress.finished
+            is_due = is_due or progress.step in self.milestones
             if is_due or is_better or is_stopped:
                 save()
             if is_stopped:

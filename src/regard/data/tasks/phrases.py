@@ -3,8 +3,9 @@
 English to French is a function: "you" is always "tu", "they" always "ils", the simple past the
 passé composé (the imperfect for the few verbs of state), "will" the simple future. The words, all
 forms spelt out, are in phrases.toml, written for this project. A sentence is stated, negated or
-asked; its predicate is an action, a wish, a quality, a possession or a place. The same seed gives
-the same sentences.
+asked; its predicate is an action, a wish, a quality, a possession or a place. English verbs are
+contracted or not ("he's", "he is"), and a few sentences end in "!" or in nothing, as people type
+them. The same seed gives the same sentences.
 """
 
 import random
@@ -166,6 +167,11 @@ BE, HAVE = read_verbs("states")
 IMPERFECT = read_conjugations("imperfect")
 OPERATORS = read_conjugations("operators")
 SHORT_OPERATORS = {"am": "'m", "are": "'re", "is": "'s", "will": "'ll"}
+SHORT_NEGATIVES = {"will": "won't", "can": "can't"}  # of others by adding n't
+CONTRACTIONS = ("n't", "n't", "'s", "", "")
+"""What is contracted: isn't, 's not, or nothing; without "not", 's stands for both of the first."""
+ENDS = {".": (*["."] * 8, "!", ""), "?": (*["?"] * 9, "")}
+"""What may stand at the end of a sentence, by what usually does."""
 FUTURE_ENDINGS = ("ai", "as", "a", "ons", "ont")
 
 PRONOUNS = [
@@ -277,9 +283,14 @@ def someone(rng: Rng, *, animals: bool = False) -> NounPhrase:
 
 
 def say_english(
-    subject: NounPhrase, predicate: Predicate, tense: str, adverb: str, ask: bool
+    subject: NounPhrase,
+    predicate: Predicate,
+    tense: str,
+    adverb: str,
+    ask: bool,
+    contraction: str,
 ) -> str:
-    """The English sentence, without its end."""
+    """The English sentence, without its end. contraction: one of CONTRACTIONS."""
     base, third, past = predicate.verb.english
     operators = OPERATORS.get(f"{base} {tense}")
     if operators is None:
@@ -291,18 +302,32 @@ def say_english(
 
     if ask:
         return f"{operator} {subject.english} {main} {predicate.english}"
-    if adverb == "not" and operator != "am":
-        negative = {"will": "won't", "can": "can't"}.get(operator, f"{operator}n't")
+    if adverb == "not" and not _keeps_not(subject, operator, contraction):
+        negative = _negative(operator, contraction)
         return f"{subject.english} {negative} {main} {predicate.english}"
 
     finite = {"do": base, "does": third, "did": past}.get(operator)
     if finite is not None:
         return f"{subject.english} {adverb} {finite} {predicate.english}"
-    if subject.pronoun and operator in SHORT_OPERATORS:
+    if contraction and subject.pronoun and operator in SHORT_OPERATORS:
         operator = SHORT_OPERATORS[operator]
     else:
         operator = f" {operator}"
     return f"{subject.english}{operator} {adverb} {main} {predicate.english}"
+
+
+def _keeps_not(subject: NounPhrase, operator: str, contraction: str) -> bool:
+    """Whether "not" stays a word beside a verb that may be contracted: "i'm not", "he's not"."""
+    if operator == "am":
+        return True
+    return contraction == "'s" and subject.pronoun and operator in ("is", "are")
+
+
+def _negative(operator: str, contraction: str) -> str:
+    """The operator and its "not"."""
+    if contraction:
+        return SHORT_NEGATIVES.get(operator, f"{operator}n't")
+    return "cannot" if operator == "can" else f"{operator} not"
 
 
 def say_french(
@@ -432,8 +457,10 @@ def sentence(rng: Rng) -> PhrasePair:
     if ask:
         why, pourquoi = rng.choice((("why", "pourquoi"), ("", ""), ("", "")))
 
-    end = "?" if ask else "."
-    english = f"{why} {say_english(subject, predicate, tense, adverb, ask)} {when} {end}"
+    contraction = rng.choice(CONTRACTIONS)
+    end = rng.choice(ENDS["?" if ask else "."])
+    said = say_english(subject, predicate, tense, adverb, ask, contraction)
+    english = f"{why} {said} {when} {end}"
     french = f"{pourquoi} {say_french(subject, predicate, tense, adverb, ask)} {quand} {end}"
     key = (kind.__name__ + form, predicate.head or subject.head, predicate.word)
     return PhrasePair(spelt(english, "english"), spelt(french, "french"), key)
@@ -456,9 +483,12 @@ def order(rng: Rng) -> PhrasePair:
     if predicate.before.french:  # "regarde-la" is another order of words
         return order(rng)
 
-    no, ne, pas = ("don't", "ne", "pas") if negated else ("", "", "")
-    english = f"{no} {predicate.word} {predicate.english} ."
-    french = f"{ne} {predicate.verb.imperative} {pas} {predicate.french} !"
+    no, ne, pas = "", "", ""
+    if negated:
+        no, ne, pas = _negative("do", rng.choice(CONTRACTIONS)), "ne", "pas"
+    end = rng.choice(ENDS["."])
+    english = f"{no} {predicate.word} {predicate.english} {end}"
+    french = f"{ne} {predicate.verb.imperative} {pas} {predicate.french} {'!' if end else ''}"
     key = ("order", predicate.head, predicate.word)
     return PhrasePair(spelt(english, "english"), spelt(french, "french"), key)
 
