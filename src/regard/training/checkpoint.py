@@ -1,6 +1,7 @@
 """Everything training needs to go on: safetensors and JSON in a directory, whole or absent."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 
@@ -54,9 +55,20 @@ def _point(run: Run, trainer: Trainer, name: str) -> None:
     storage.write_text(run.path / "best", best + "\n")
 
 
+def count_kept(trainer: Trainer) -> int:
+    """How many checkpoints there will be when every step is done, not counting the best."""
+    regular = math.ceil(trainer.steps / trainer.config.save_every)
+    return min(regular, _most_kept(trainer))
+
+
+def _most_kept(trainer: Trainer) -> int:
+    """How many of the regular checkpoints are kept at most."""
+    return max(trainer.config.keep, trainer.config.average, 1)
+
+
 def _drop_old(run: Run, trainer: Trainer, newest: str) -> None:
     """Delete all checkpoints but the last regular ones, the newest and the best."""
-    count = max(trainer.config.keep, trainer.config.average, 1)
+    count = _most_kept(trainer)
     # Those of later steps than this one were damaged, or training would have gone on from them.
     regular = [name for name in _regular(run, trainer) if name <= newest]
     kept = {*regular[-count:], newest, trainer.progress.best_name}
