@@ -51,6 +51,7 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
 @show.command("model")
 def show_model(run: RunFolder) -> None:
     """The parts of a model and its settings.
+
     Example: `regard show model runs/demo`
     """
     from regard.config import to_settings, to_toml
@@ -84,6 +85,7 @@ def show_curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = Path("curves.png")
 ) -> None:
     """Learning curves of one run or several.
+
     Example: `regard show curves runs/a runs/b --out curves.svg`
     """
     from regard.pictures.curves import curves
@@ -123,6 +125,7 @@ def show_attention(
     device: Device = "auto",
 ) -> None:
     """Where the model looks.
+
     Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`
     """
     refuse_options([text], show_attention)
@@ -216,6 +219,7 @@ def show_training(
     device: Device = "auto",
 ) -> None:
     """How attention came about, checkpoint by checkpoint.
+
     Example: `regard show training runs/demo "he's calm ." --head 2`
     """
     refuse_options([text], show_training)
@@ -257,6 +261,7 @@ def show_beam(
     device: Device = "auto",
 ) -> None:
     """The beam as a tree: what the search tried.
+
     Example: `regard show beam runs/demo "he's calm ." --beam 3`
     """
     refuse_options([text], show_beam)
@@ -275,6 +280,7 @@ def show_embeddings(
     out: Out = Path("embeddings.png"),
 ) -> None:
     """Embeddings in two dimensions.
+
     Example: `regard show embeddings runs/demo --side target`
     """
     from regard.pictures.embeddings import embedding_map
@@ -313,6 +319,7 @@ def show_gradients(
     out: Out = Path("gradients.png"),
 ) -> None:
     """How far back the gradient of an RNN, LSTM, Transformer or run reaches.
+
     Example: `regard show gradients --length 60`
     """
     from regard.inspection.flow import gradient_flow, textbook
@@ -341,6 +348,7 @@ def show_positions(
     out: Out = Path("positions.png"),
 ) -> None:
     """Positional encodings as a matrix and as curves.
+
     Example: `regard show positions --width 32`
     """
     import torch
@@ -386,6 +394,7 @@ def show_evidence(
     device: Device = "auto",
 ) -> None:
     """What an answer hangs on.
+
     Example: `regard show evidence runs/demo "he's calm ."`
     """
     refuse_options([text], show_evidence)
