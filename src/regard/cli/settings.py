@@ -67,7 +67,7 @@ def _matching(words: list[str]) -> list[SettingSpec]:
     """The settings of that name or section, or else those that speak of all the words."""
     specs = all_settings()
     if len(words) == 1:
-        name = words[0].lstrip("-").partition("=")[0]
+        name = words[0].partition("=")[0]
         exact = [spec for spec in specs if name in (spec.full_name, spec.section)]
         if exact:
             return exact
@@ -87,7 +87,7 @@ def _matching(words: list[str]) -> list[SettingSpec]:
 def _speaks_of(spec: SettingSpec, word: str) -> bool:
     """Whether a word in the name, the help or the choices of a setting begins like this."""
     text = " ".join([spec.full_name, spec.name, spec.help, *spec.choices])
-    start = re.escape(word.lstrip("-").replace("-", "_"))
+    start = re.escape(word.replace("-", "_"))
     return bool(re.search(rf"(\b|_){start}", text, re.IGNORECASE))
 
 

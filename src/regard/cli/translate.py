@@ -342,7 +342,8 @@ def _typed_lines() -> Iterator[list[bytes]]:
     with suppress(ImportError):  # Windows has no readline, and edits lines by itself
         import readline  # noqa: F401 - input() uses it: arrow keys, history
 
-    print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
+    end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
+    print(f"Type a text and press Enter. To end, press {end}.", file=sys.stderr)
     while True:
         try:
             line = input("> ")
