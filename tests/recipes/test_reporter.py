@@ -99,7 +99,7 @@ def test_a_line_fits_and_drops_the_least_important_last(width):
         assert len(shown) >= 3
     if width >= 60:
         assert columns >= SHORTEST_BAR
-    if width >= 120:
+    if width >= 140:
         assert shown == PIECES
 
 

@@ -20,7 +20,7 @@ from rich.segment import Segment
 NOTEBOOK_SECONDS = 5.0  # between two pictures
 LINE_SECONDS = 10.0  # between two lines
 LONGEST_BAR = 24  # columns of a terminal
-SHORTEST_BAR = 8  # where there is less room, no bar is drawn
+SHORTEST_BAR = 8
 
 
 class Update(Protocol):
@@ -222,19 +222,20 @@ class _BarLine:
 def fit_line(width: int, pieces: Sequence[str]) -> tuple[int, str]:
     """Fit a line of progress into a width: the columns of its bar (0: none), and its text.
 
-    The first three pieces (step, time left, loss) come before the bar, the others after it; where
-    there is no room for all of them, the last ones are left out.
+    Where there is no room for all pieces, the last ones are left out. The first three (step, time
+    left, loss) are more important than the bar.
     """
+    columns = min(max(width // 6, SHORTEST_BAR), LONGEST_BAR)  # steady while the text changes
+    if columns + 1 + len("  ".join(pieces[:3])) > width:
+        columns = 0
+
+    room = width - columns - 1 if columns else width
     text = pieces[0]
-    for number, piece in enumerate(pieces[1:], 1):
-        for_bar = SHORTEST_BAR + 1 if number >= 3 else 0
-        if len(text) + 2 + len(piece) + for_bar > width:
+    for piece in pieces[1:]:
+        if len(text) + 2 + len(piece) > room:
             break
         text += f"  {piece}"
-
-    room = width - len(text) - 1
-    columns = min(room, LONGEST_BAR) if room >= SHORTEST_BAR else 0
-    return columns, text[:width]
+    return columns, text[:room]
 
 
 def _notebook_display() -> Any:
