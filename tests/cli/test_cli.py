@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -262,7 +263,7 @@ def test_a_misspelt_option_is_no_text(run, refused):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
-def test_on_a_terminal_it_prompts_and_answers_line_by_line(run):
+def test_on_a_terminal_it_prompts_and_answers_line_by_line(run, request):
     import pty
 
     ours, theirs = pty.openpty()
@@ -274,11 +275,14 @@ def test_on_a_terminal_it_prompts_and_answers_line_by_line(run):
         env={**os.environ, "TERM": "dumb"},
     )
     os.close(theirs)
+    request.addfinalizer(process.kill)
     shown = b""
 
     def read_until(text):
         nonlocal shown
         while text not in shown:
+            ready, _, _ = select.select([ours], [], [], 30)
+            assert ready, f"waited for {text!r} after {shown!r}"
             shown += os.read(ours, 4096)
         before, _, shown = shown.partition(text)
         return before.decode().replace("\r", "")
