@@ -14,6 +14,7 @@ from regard.config import (
     TransformerConfig,
     all_settings,
     build,
+    full_names,
     load_config,
     merge,
     parse_overrides,
@@ -334,10 +335,29 @@ def test_steps_asked_for_win_over_epochs_below():
     }
 
 
-@pytest.mark.parametrize("word", ["steps=3", "train.steps", "=", "train", "out.x=1"])
+@pytest.mark.parametrize("word", ["stesp=3", "train.steps", "=", "train", "out.x=1"])
 def test_what_is_no_override(word):
     with pytest.raises(UserError, match="section"):
         parse_overrides([word])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("steps", ["train.steps"]),
+        ("dropout", ["text.dropout", "model.dropout"]),
+        ("batch-size", ["data.batch_sentences"]),
+        ("lr", ["train.rate"]),
+        ("nothing", []),
+    ],
+)
+def test_a_name_without_its_section(name, meant):
+    assert full_names(name) == meant
+
+
+def test_a_setting_without_its_section_is_answered_with_what_to_write():
+    with pytest.raises(UserError, match=r"^'steps=3' is not a setting: write train\.steps=3$"):
+        parse_overrides(["steps=3"])
 
 
 @pytest.mark.parametrize(

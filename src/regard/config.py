@@ -430,7 +430,19 @@ class Config:
             )
 
 
-ELSEWHERE = dict.fromkeys(("search.beam", "search.beam_size", "search.num_beams"), "search.width")
+ELSEWHERE = {
+    "search.beam": "search.width",
+    "search.beam_size": "search.width",
+    "search.num_beams": "search.width",
+    "train.lr": "train.rate",
+    "train.learning_rate": "train.rate",
+    "train.max_steps": "train.steps",
+    "train.max_epochs": "train.epochs",
+    "train.num_epochs": "train.epochs",
+    "data.batch_size": "data.batch_sentences",
+    "model.d_model": "model.width",
+    "model.hidden_size": "model.width",
+}
 """Names that our settings have in other toolkits, none of which is spelled like ours."""
 MODELS: dict[str, type[TransformerConfig] | type[RNNConfig]] = {
     "transformer": TransformerConfig,
@@ -476,6 +488,14 @@ def all_settings() -> list[SettingSpec]:
         for class_of_kind in classes:
             specs += specs_of(section, class_of_kind).values()
     return specs
+
+
+def full_names(name: str) -> list[str]:
+    """The settings that a name without its section may mean: steps -> train.steps."""
+    bare = name.replace("-", "_")
+    ours = [spec.full_name for spec in all_settings() if spec.name == bare]
+    theirs = [ours for theirs, ours in ELSEWHERE.items() if theirs.partition(".")[2] == bare]
+    return list(dict.fromkeys([*ours, *theirs]))
 
 
 def specs_of(section: str, section_class: Any) -> dict[str, SettingSpec]:
@@ -682,9 +702,9 @@ def parse_overrides(words: Iterable[str]) -> Settings:
         name, equals, text = word.partition("=")
         path = name.split(".")
         if not equals or len(path) < 2:
-            raise UserError(
-                f"{word!r} is not a setting: write section.name=value, such as train.steps=1000"
-            )
+            meant = [f"{full}={text}" for full in full_names(name)] if equals else []
+            advice = " or ".join(meant) or "section.name=value, such as train.steps=1000"
+            raise UserError(f"{word!r} is not a setting: write {advice}")
         if path[0] not in SECTIONS:
             raise UserError(f"no section {path[0]}{nearest(path[0], SECTIONS)}")
 

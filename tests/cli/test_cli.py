@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -17,10 +18,11 @@ from typer.testing import CliRunner
 
 import regard
 from regard.cli import app, main
+from regard.cli.completion import setting_names
 from regard.inspection import page
 from regard.recipes.reporter import Reporter
 
-VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets"]
+VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets", "runs", "settings"]
 FIELDS = (
     "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter sequence_error wer "
     "cer examples seconds tokens_per_second"
@@ -79,6 +81,63 @@ finally:
 )
 def test_every_verb_has_an_example(verb):
     assert "Example: " in call(*verb.split(), "--help")
+
+
+def test_help_alone_is_no_mistake(monkeypatch, capfd):
+    for words in ([], ["show"], ["data"]):
+        monkeypatch.setattr("sys.argv", ["regard", *words])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        said = capfd.readouterr()
+        assert stopped.value.code == 0
+        assert said.err == ""
+        assert "Usage: " in said.out
+
+
+@pytest.mark.parametrize("words", [[], ["train"], ["show", "attention"], ["data", "inspect"]])
+def test_h_is_help(words):
+    assert call(*words, "-h") == call(*words, "--help")
+
+
+def test_version():
+    assert call("--version") == f"regard {regard.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("regard tr", ["train", "translate"]),
+        ("regard train --preset d", ["d2l", "demo"]),
+        ("regard train copy train.st", ["train.steps=", "train.strategy=", "train.start_from="]),
+        ("regard train arith", ["arithmetic"]),
+        ("regard evaluate runs/de", ["runs/demo"]),
+        ("regard evaluate ru", ["runs/"]),
+    ],
+)
+def test_the_shell_completes(typed, offered, here):
+    run = here / "runs" / "demo"
+    run.mkdir(parents=True)
+    (run / "config.toml").touch()
+    (run / "manifest.json").touch()
+    script = "import sys; sys.argv = ['regard']; from regard.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ
+        | {
+            "_REGARD_COMPLETE": "complete_bash",
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(len(typed.split()) - 1),
+        },
+    )
+    assert done.stdout.split() == offered
+
+
+def test_the_choices_of_a_setting_are_completed():
+    assert setting_names("train.metric=b") == ["train.metric=bleu"]
+    assert setting_names("text.share=") == ["text.share=true", "text.share=false"]
 
 
 # data
@@ -201,6 +260,41 @@ def test_a_misspelt_option_is_no_text(run, refused):
     )
     assert "no option --quickly" in refused("translate", run.path, "1+1", "--quickly")
     assert "did you mean --heads?" in refused("show", "attention", run.path, "--haeds")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
+def test_on_a_terminal_it_prompts_and_answers_line_by_line(run, request):
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "translate", str(run.path)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "dumb"},
+    )
+    os.close(theirs)
+    request.addfinalizer(process.kill)
+    shown = b""
+
+    def read_until(text):
+        nonlocal shown
+        while text not in shown:
+            ready, _, _ = select.select([ours], [], [], 30)
+            assert ready, f"waited for {text!r} after {shown!r}"
+            shown += os.read(ours, 4096)
+        before, _, shown = shown.partition(text)
+        return before.decode().replace("\r", "")
+
+    assert read_until(b"> ") == "Type a text and press Enter. To end, press Ctrl-D.\n"
+    translator = regard.load(run)
+    for text in ("1+1", "-94-2"):
+        os.write(ours, f"{text}\n".encode())
+        assert translator(text).text in read_until(b"\n> ")
+    os.write(ours, b"\x04")
+    assert process.wait(60) == 0
+    os.close(ours)
 
 
 def test_what_an_option_does_not_know_is_refused(run, refused):
@@ -625,11 +719,13 @@ def test_show_attention_does_what_was_asked_for_and_no_more(run, here, monkeypat
             lambda name, work, *words: computed.append(name) or work(*words), name, work
         )
         monkeypatch.setattr(page, name, watched)
-    assert call("show", "attention", run.path, "-940-819") == "attention.png\n"
+    answer = regard.load(run)("-940-819").text
+    assert call("show", "attention", run.path, "-940-819") == f"{answer}\nattention.png\n"
     assert os.listdir() == ["attention.png"]
     assert Path("attention.png").read_bytes().startswith(b"\x89PNG")
     assert computed == []
-    assert call("show", "attention", run.path, "-940-819", "--out", "page.html") == "page.html\n"
+    said = call("show", "attention", run.path, "-940-819", "--out", "page.html")
+    assert said == f"{answer}\npage.html\n"
     assert sorted(os.listdir()) == ["attention.png", "page.html"]
     assert "-940-819" in Path("page.html").read_text()
     assert computed == ["occlusion", "gradient_times_input"]
@@ -643,6 +739,33 @@ def test_show_positions(run, here):
     call("show", "positions", "--width", 32)
     call("show", "positions", run.path, "--out", "run.png")
     assert {path.name for path in here.glob("*.png")} == {"positions.png", "run.png"}
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi"])
+def test_show_positions_that_act_in_attention(name, here, refused):
+    assert call("show", "positions", name, "--width", 8, "--length", 20) == "positions.png\n"
+    assert Path("positions.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_show_positions_says_what_there_is(here, refused):
+    assert "did you mean rotary?" in refused("show", "positions", "rotray")
+    assert "only a run has such positions" in refused("show", "positions", "learned")
+    assert "must be even" in refused("show", "positions", "rotary", "--width", 7)
+
+
+@pytest.mark.parametrize("position", ["none", "learned", "relative", "rotary", "alibi"])
+def test_show_positions_of_a_run(position, tiny, here, refused):
+    model = tiny["model"] | {"position": position}
+    data = {"options": {"train": 20, "dev": 4, "test": 4}, "path": "copy"}
+    train = tiny["train"] | {"steps": 2}
+    settings = {"model": model, "train": train, "data": data, "text": {"tokenizer": "words"}}
+    quiet = Reporter(quiet=True)
+    regard.train(regard.Config(), out=here / "run", reporter=quiet, **settings)
+    if position == "none":
+        assert "run: it has no positional encodings" in refused("show", "positions", "run")
+    else:
+        assert call("show", "positions", "run", "--out", "p.svg") == "p.svg\n"
+        assert Path("p.svg").exists()
 
 
 # mistakes and signals
@@ -665,6 +788,22 @@ def test_an_unknown_option_is_one_line(command, here):
     assert done.returncode == 2
     assert "--splitt" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["--steps", "5"], "no option --steps: write train.steps=5"),
+        (["--steps=5"], "no option --steps: write train.steps=5"),
+        (["--lr", "0.1"], "no option --lr: write train.rate=0.1"),
+        (["--train.steps", "5"], "no option --train.steps: write train.steps=5"),
+        (["--dropout", "0"], "no option --dropout: write text.dropout=0 or model.dropout=0"),
+        (["steps=5"], "'steps=5' is not a setting: write train.steps=5"),
+    ],
+)
+def test_an_option_that_is_a_setting(words, advice, refused, here):
+    assert refused("train", "copy", *words) == f"error: {advice}"
+    assert refused("data", "inspect", "copy", *words) == f"error: {advice}"
 
 
 def test_interrupted_training_saves_and_goes_on(here, command):

@@ -117,7 +117,9 @@ def test_runs_of_one_name_are_two_curves(run, here):
 
 
 def test_training(run, here):
-    assert call("training", run.path, "1+1", "--layer", 1, "--head", 2).split() == ["training.png"]
+    answer = regard.load(run, checkpoint=run.checkpoints()[-1])("1+1").text
+    said = call("training", run.path, "1+1", "--layer", 1, "--head", 2)
+    assert said == f"{answer}\ntraining.png\n"
     assert Path("training.png").exists()
     assert "--head 3" in refused("training", run.path, "1+1", "--head", 3)
 
@@ -140,7 +142,8 @@ def test_training_needs_two_checkpoints_and_says_how_to_keep_them(tiny, here):
 
 
 def test_beam(run, here):
-    assert call("beam", run.path, "-1+1", "--beam", 3, "--out", "b.svg").split() == ["b.svg"]
+    answer = regard.load(run, beam=3)("-1+1").text
+    assert call("beam", run.path, "-1+1", "--beam", 3, "--out", "b.svg") == f"{answer}\nb.svg\n"
     assert "'' has no answer" in refused("beam", run.path, "")
 
 
@@ -189,3 +192,37 @@ def test_gradients(run, here):
     assert call("gradients", "--length", 10).split() == ["gradients.png"]
     call("gradients", run.path, "--length", 8, "--out", "run.svg")
     assert "no such run" in refused("gradients", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (["attention", "RUN", "1+1"], "attention.png"),
+        (["attention", "RUN", "1+1", "--out", "a.html"], "a.html"),
+        (["beam", "RUN", "1+1"], "beam.png"),
+        (["training", "RUN", "1+1"], "training.png"),
+        (["curves", "RUN"], "curves.png"),
+        (["embeddings", "RUN"], "embeddings.png"),
+        (["gradients", "--length", 8], "gradients.png"),
+        (["positions"], "positions.png"),
+        (["evidence", "RUN", "1+1", "--out", "e.png"], "e.png"),
+    ],
+)
+def test_open_opens_what_was_written(words, file, run, here, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    words = [run.path if word == "RUN" else word for word in words]
+    said = call(*words, "--open")
+    assert opened == [(here / file).resolve().as_uri()]
+    assert file in said.splitlines()
+
+
+def test_no_browser_is_a_warning(here, monkeypatch, capfd):
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    done = CliRunner().invoke(app, ["show", "positions", "--open"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert done.stderr == "warning: found no browser to open positions.png with\n"
+
+
+def test_open_needs_something_to_open(run, here):
+    assert "--out evidence.png" in refused("evidence", run.path, "1+1", "--open")

@@ -56,17 +56,12 @@ def test_a_strangers_file_trains(file, command):
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr  # no colours into a pipe
 
-    assert done.stdout.split() == [
-        "Done:",
-        "runs/pairs",
-        "regard",
-        "translate",
-        "runs/pairs",
-        '"a',
-        'text"',
-        "regard",
-        "evaluate",
-        "runs/pairs",
+    assert done.stdout.split("\n") == [
+        "",
+        "Saved in runs/pairs. Try next:",
+        '  regard translate runs/pairs "a text"',
+        "  regard evaluate runs/pairs",
+        "",
     ]
     run = regard.Run.open("runs/pairs")
     assert run.manifest["skipped"] == 6
@@ -97,7 +92,10 @@ MISTAKES = {
         ["train", "good.tsv", "train.steps=many"],
         "train.steps=many: must be a whole number",
     ),
-    "not a setting": (["train", "good.tsv", "steps=3"], "'steps=3' is not a setting"),
+    "not a setting": (
+        ["train", "good.tsv", "steps=3"],
+        "'steps=3' is not a setting: write train.steps=3",
+    ),
     "missing config": (["train", "good.tsv", "--config", "my.toml"], "my.toml: no such file"),
     "nothing short enough": (["train", "good.tsv", "data.max_length=1"], "no pair is left"),
     "column of a TSV": (

@@ -127,7 +127,7 @@ def test_memory_that_runs_out_splits_it(trainer):
 def test_it_is_forecast(trainer):
     said = []
     forecast(trainer, said.append)
-    assert said[0].startswith(f"{LETTERS * LETTERS} parameters; about ")
+    assert said[0].startswith("about ")
     assert "tokens/s; 100 steps" in said[0]
 
 

@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.main
 
 import regard
+from regard.cli.completion import data_names, preset_names
 from regard.cli.data import data as data_commands
+from regard.cli.runs import runs
+from regard.cli.settings import setting_meant, settings
 from regard.cli.show import show
 from regard.cli.terms import (
     TEXTS,
@@ -36,12 +40,27 @@ from regard.presets import preset as read_preset
 from regard.presets import presets as all_presets
 
 app = typer.Typer(
-    help="Train your own text-to-text model from a file of pairs, look inside it, and use it.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"regard {regard.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def regard_command(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train your own text-to-text model on pairs, look inside it, and use it."""
 
 
 def main() -> None:
@@ -57,7 +76,7 @@ def main() -> None:
     _write_utf8()
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(_command()(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except Interrupted as stopped:
@@ -67,8 +86,9 @@ def main() -> None:
         message = _message(error)
         if debug or message is None:
             raise
-        if message:
-            print(f"error: {message}", file=sys.stderr)
+        if not message:  # a command without a verb: its help was printed
+            sys.exit(0)
+        print(f"error: {message}", file=sys.stderr)
         sys.exit(getattr(error, "code", 2))
     finally:
         # The process ends: looking for garbage among all objects of torch would take 0.4 s.
@@ -82,11 +102,22 @@ def _write_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors=stream.errors)
 
 
+def _command() -> Any:
+    """The command line, with the two options about completion in one line of its help."""
+    command: Any = typer.main.get_command(app)
+    for parameter in command.params:
+        if parameter.name == "show_completion":
+            parameter.hidden = True
+        if parameter.name == "install_completion":
+            parameter.help = "Complete words with Tab in this shell."
+    return command
+
+
 def _message(error: Exception) -> str | None:
     """What went wrong, in one line; None: it is a fault of ours. Empty: typer printed a help."""
     format_message = getattr(error, "format_message", None)
     if format_message is not None:  # typer's own: an unknown option, a missing argument
-        return str(format_message())
+        return setting_meant(error, sys.argv[1:]) or str(format_message())
     if isinstance(error, OSError) and error.filename:  # such as a folder where a picture should be
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, UserError):
@@ -101,7 +132,7 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 
 @app.command()
 def demo(out: Out = None) -> None:
-    """Two minutes: train English → French on built-in sentences, and look at the result."""
+    """Train English → French on built-in sentences, in two minutes."""
     from regard.recipes.demo import demo as run_demo
 
     run_demo(out)
@@ -110,25 +141,35 @@ def demo(out: Out = None) -> None:
 @app.command()
 def train(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A task, a named corpus, a file or a folder.")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A task, a named corpus, a file or a folder.",
+            autocompletion=data_names,
+        ),
     ],
     settings: FileAndSets = None,
     preset: Annotated[
-        str | None, typer.Option(help="A measured configuration; `regard presets` lists them.")
+        str | None,
+        typer.Option(
+            help="Start from a preset; `regard presets` lists them.", autocompletion=preset_names
+        ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="A TOML file of settings, such as another run's config.toml."),
+        typer.Option(help="Read settings from a TOML file, such as another run's config.toml."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that was stopped.")
-    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write the run to. Default: runs/NAME.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that stopped.")] = False,
     start_from: Annotated[
-        Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")
+        Path | None, typer.Option("--from", help="Fine-tune: start from the weights of this run.")
     ] = None,
 ) -> None:
-    """Train a model.  Example: `regard train pairs.tsv train.steps=5000`
+    """Train a model.
+
+    Example: `regard train pairs.tsv train.steps=5000`
 
     Two files side by side: `regard train text.en text.de`
     """
@@ -145,9 +186,10 @@ def train(
         **sections,
     )
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
-        print(f"\nDone: {run.path}")
-        print(f'  regard translate {run.path} "a text"')
-        print(f"  regard evaluate {run.path}")
+        folder = f'"{run.path}"' if " " in str(run.path) else run.path
+        print(f"\nSaved in {run.path}. Try next:")
+        print(f'  regard translate {folder} "a text"')
+        print(f"  regard evaluate {folder}")
 
 
 app.command(context_settings=TEXTS)(translate)
@@ -170,7 +212,10 @@ def evaluate(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
+    """Score a run.
+
+    Example: `regard evaluate runs/demo --split dev`
+    """
     if wait is not None:
         if beam or against:
             raise UserError(
@@ -250,7 +295,10 @@ def _wait(word: str) -> float:
 
 @app.command()
 def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> None:
-    """Prove that a run is sound.  Example: `regard doctor runs/demo`"""
+    """Check a run: its files, its data and its model.
+
+    Example: `regard doctor runs/demo`
+    """
     from regard.inspection.doctor import doctor as run_doctor
 
     rows = run_doctor(run, device=device)
@@ -281,6 +329,7 @@ def prune(
     device: Device = "auto",
 ) -> None:
     """Turn off the attention heads that a model can do without.
+
     Example: `regard prune runs/demo --out runs/less`
     """
     from regard.recipes.pruning import prune as run_prune
@@ -308,7 +357,7 @@ def prune(
 
 @app.command()
 def presets(as_json: AsJson = False) -> None:
-    """Measured configurations, and what was measured."""
+    """List the presets, and what was measured with them."""
     summaries = all_presets()
     if not as_json:
         table(["preset", "what it is and what it reached"], summaries.items())
@@ -320,5 +369,7 @@ def presets(as_json: AsJson = False) -> None:
     print(json.dumps(entries, ensure_ascii=False))
 
 
+app.command()(runs)
+app.command()(settings)
 app.add_typer(show, name="show")
 app.add_typer(data_commands, name="data")

@@ -64,6 +64,7 @@ def data_generate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Print pairs of a task, as TSV.
+
     Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`
     """
     from regard.data.tasks import TASKS
@@ -92,6 +93,7 @@ def data_inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show what is in some data, what would be skipped, and what `train` would choose.
+
     Example: `regard data inspect pairs.tsv`
     """
     from regard.recipes.inspecting import inspect_data

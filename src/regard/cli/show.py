@@ -4,32 +4,43 @@ import json
 import math
 import re
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import regard
-from regard.cli.terms import TEXTS, AsJson, Beam, Device, Out, RunFolder, refuse_options, table
-from regard.errors import UserError
+from regard.cli.completion import run_folders
+from regard.cli.terms import TEXTS, AsJson, Beam, Device, RunFolder, refuse_options, table
+from regard.errors import UserError, nearest
 
 show = typer.Typer(
     help="Look inside: curves, attention, evidence, beam, embeddings …", no_args_is_help=True
 )
 Text = Annotated[str, typer.Argument(help="What to translate.")]
-Layer = Annotated[
-    int | None, typer.Option(min=1, help="Of this layer, counted from 1. Default: the last.")
-]
+Layer = Annotated[int | None, typer.Option(min=1, help="Layer, counted from 1. Default: the last.")]
 Head = Annotated[
     int | None,
-    typer.Option(min=1, help="Of this head, counted from 1. Default: all of them as one."),
+    typer.Option(min=1, help="Head, counted from 1. Default: the mean of all heads."),
 ]
 Block = Annotated[
     str,
     typer.Option(
-        help="Who looks at whom: cross (target at source), encoder or decoder (each at itself)."
+        help="Attention to show: cross (target to source), encoder or decoder (self-attention)."
     ),
 ]
+Picture = Annotated[Path, typer.Option(help="Where to write it: .png, .svg or .pdf.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the file in a browser.")]
+NAMED_POSITIONS = ("sinusoidal", "rotary", "alibi")
+"""Positions that are the same in every model; the others are learned, so they need a run."""
+
+
+def wrote(out: Path, open_it: bool) -> None:
+    """Print the name of the file that was written and, if asked for, open it."""
+    print(out)
+    if open_it and not webbrowser.open(out.resolve().as_uri()):
+        print(f"warning: found no browser to open {out} with", file=sys.stderr)
 
 
 def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
@@ -51,6 +62,7 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
 @show.command("model")
 def show_model(run: RunFolder) -> None:
     """The parts of a model and its settings.
+
     Example: `regard show model runs/demo`
     """
     from regard.config import to_settings, to_toml
@@ -81,9 +93,12 @@ def _shape(parameters: list[Any]) -> str:
 
 @show.command("curves")
 def show_curves(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...")], out: Out = Path("curves.png")
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", autocompletion=run_folders)],
+    out: Picture = Path("curves.png"),
+    open_it: Open = False,
 ) -> None:
     """Learning curves of one run or several.
+
     Example: `regard show curves runs/a runs/b --out curves.svg`
     """
     from regard.pictures.curves import curves
@@ -93,7 +108,7 @@ def show_curves(
     if len(set(names)) < len(names):
         names = [str(run.path) for run in opened]
     curves({name: run.records() for name, run in zip(names, opened)}, out)
-    print(out)
+    wrote(out, open_it)
 
 
 @show.command("attention", context_settings=TEXTS)
@@ -111,18 +126,21 @@ def show_attention(
     ] = Path("attention.png"),
     heads: Annotated[
         bool,
-        typer.Option("--heads", help="A grid of all layers and heads, not the last layer's mean."),
+        typer.Option("--heads", help="Draw a grid of all layers and heads."),
     ] = False,
     layer: Layer = None,
     head: Head = None,
     how: Annotated[
-        str, typer.Option(help="How heads become one: mean, max, norm or rollout (of all layers).")
+        str,
+        typer.Option(help="How to combine heads: mean, max, norm or rollout (over all layers)."),
     ] = "mean",
     block: Block = "cross",
-    words: Annotated[bool, typer.Option("--words", help="Words on the axes, not tokens.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="Show words instead of tokens.")] = False,
+    open_it: Open = False,
     device: Device = "auto",
 ) -> None:
     """Where the model looks.
+
     Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`
     """
     refuse_options([text], show_attention)
@@ -148,7 +166,8 @@ def show_attention(
             label=labels.get(how, ""),
             out=out,
         )
-    print(out)
+    print(result.text)
+    wrote(out, open_it)
 
 
 def _title(result: Any) -> str:
@@ -219,10 +238,12 @@ def show_training(
     layer: Layer = None,
     head: Head = None,
     block: Block = "cross",
-    out: Out = Path("training.png"),
+    out: Picture = Path("training.png"),
+    open_it: Open = False,
     device: Device = "auto",
 ) -> None:
-    """How attention came about, checkpoint by checkpoint.
+    """Attention during training, checkpoint by checkpoint.
+
     Example: `regard show training runs/demo "he's calm ." --head 2`
     """
     refuse_options([text], show_training)
@@ -231,7 +252,7 @@ def show_training(
     names = regard.Run.open(run).checkpoints()
     if len(names) < 2:
         raise UserError(
-            f"{run}: it kept fewer than two checkpoints; train with more, such as train.keep=10 "
+            f"{run}: fewer than two checkpoints were kept; to keep more, train with train.keep=10 "
             f"train.save_every=100"
         )
     count = min(len(names), 10)
@@ -252,7 +273,8 @@ def show_training(
     caption = _caption(record, block, "mean", layer, head)
     title = f"{_title(result)} ({caption})"
     growth(matrices, *record.sides(block), title=title, out=out)
-    print(out)
+    print(result.text)
+    wrote(out, open_it)
 
 
 @show.command("beam", context_settings=TEXTS)
@@ -260,18 +282,21 @@ def show_beam(
     run: RunFolder,
     text: Text,
     beam: Beam = None,
-    out: Out = Path("beam.png"),
+    out: Picture = Path("beam.png"),
+    open_it: Open = False,
     device: Device = "auto",
 ) -> None:
     """The beam as a tree: what the search tried.
+
     Example: `regard show beam runs/demo "he's calm ." --beam 3`
     """
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
-    translator, _ = answered(run, text, beam=beam, device=device)
+    translator, result = answered(run, text, beam=beam, device=device)
     beam_tree(translator.tree(text), title=text, out=out)
-    print(out)
+    print(result.text)
+    wrote(out, open_it)
 
 
 @show.command("embeddings")
@@ -284,9 +309,11 @@ def show_embeddings(
     tokens: Annotated[
         str, typer.Option(help="These tokens instead, separated by commas: cat,dog,horse.")
     ] = "",
-    out: Out = Path("embeddings.png"),
+    out: Picture = Path("embeddings.png"),
+    open_it: Open = False,
 ) -> None:
     """Embeddings in two dimensions.
+
     Example: `regard show embeddings runs/demo --tokens cat,dog,eats,sleeps`
     """
     from regard.pictures.embeddings import embedding_map
@@ -316,7 +343,7 @@ def show_embeddings(
         f"{FIRST} reserved ones"
     )
     embedding_map(vectors, tokenizer.token_texts(ids), title=title, out=out)
-    print(out)
+    wrote(out, open_it)
 
 
 def _ids_of(tokens: str, tokenizer: Any) -> list[int]:
@@ -358,9 +385,11 @@ def show_gradients(
     length: Annotated[
         int, typer.Option(min=2, help="Tokens of source and answer together, drawn at random.")
     ] = 100,
-    out: Out = Path("gradients.png"),
+    out: Picture = Path("gradients.png"),
+    open_it: Open = False,
 ) -> None:
     """How far back the gradient of an RNN, LSTM, Transformer or run reaches.
+
     Example: `regard show gradients --length 60`
     """
     from regard.inspection.flow import gradient_flow, textbook
@@ -376,42 +405,91 @@ def show_gradients(
 
     flows = {name: gradient_flow(model, length) for name, model in models.items()}
     gradients(flows, title=title, answer=length // 2, out=out)
-    print(out)
+    wrote(out, open_it)
 
 
 @show.command("positions")
 def show_positions(
     name: Annotated[
-        str, typer.Argument(help="sinusoidal, or a run whose table to show.")
+        str, typer.Argument(help="sinusoidal, rotary or alibi, or a run whose positions to show.")
     ] = "sinusoidal",
-    width: Annotated[int, typer.Option(min=1)] = 64,
-    length: Annotated[int, typer.Option(min=1)] = 100,
-    out: Out = Path("positions.png"),
+    width: Annotated[
+        int, typer.Option(min=1, help="Dimensions of an embedding (rotary: of one head).")
+    ] = 64,
+    heads: Annotated[int, typer.Option(min=1, help="Heads (alibi).")] = 4,
+    length: Annotated[int, typer.Option(min=1, help="Positions to draw.")] = 100,
+    out: Picture = Path("positions.png"),
+    open_it: Open = False,
 ) -> None:
     """Positional encodings as a matrix and as curves.
-    Example: `regard show positions --width 32`
+
+    Example: `regard show positions rotary --width 32`
     """
+    from regard.nn.positions import POSITIONS
+
+    if name in NAMED_POSITIONS:
+        if name == "rotary" and width % 2:
+            raise UserError(f"--width {width}: rotary turns pairs of features, so it must be even")
+        share = 1 if name == "rotary" else heads
+        position = POSITIONS[name](width, share)
+    else:
+        position = _position_of_run(name)
+    _draw_position(position, Path(name).name, length, out)
+    wrote(out, open_it)
+
+
+def _position_of_run(name: str) -> Any:
+    """The position object of a run, of its first encoder layer if each layer has one."""
+    from regard.models.transformer import TransformerEncoder
+    from regard.nn.positions import POSITIONS
+
+    if not Path(name).exists():
+        if name in POSITIONS:
+            raise UserError(
+                f"{name}: only a run has such positions to show: regard show positions RUN"
+            )
+        raise UserError(f"no run {name!r}, nor positions{nearest(name, NAMED_POSITIONS)}")
+    encoder = regard.Run.open(name).model().encoder
+    if not isinstance(encoder, TransformerEncoder):
+        raise UserError(f"{name}: a recurrent model has no positional encodings")
+    block: Any = encoder.blocks[0]
+    in_layer = block.attention.position
+    return in_layer if in_layer.in_attention else encoder.position
+
+
+def _draw_position(position: Any, name: str, length: int, out: Path) -> None:
+    """Draw what a position does: to the embeddings, to queries and keys, or to the scores."""
     import torch
 
-    from regard.nn import Position, sinusoids
-    from regard.pictures.positions import positions_figure
+    from regard.nn.positions import Relative
+    from regard.pictures.positions import bias_figure, positions_figure
+
+    if isinstance(position, Relative):
+        clip = position.clip
+        vectors = position.keys.detach().numpy()  # (2·clip+1, D/H)
+        title = f"{name}, added to the keys"
+        positions_figure(vectors, title, out, axis="distance", first=-clip)
+        return
 
     places = torch.arange(length)
-    if name == "sinusoidal":
-        encodings = sinusoids(places, width)  # (T, D)
-    else:
-        from regard.models.transformer import TransformerEncoder
+    added = position.embed(torch.zeros(length, position.width), places).detach()  # (T, D)
+    if added.any():
+        positions_figure(added.numpy(), name, out)
+        return
 
-        encoder = regard.Run.open(name).model().encoder
-        if not isinstance(encoder, TransformerEncoder) or type(encoder.position) is Position:
-            raise UserError(
-                f"{name}: its positions are not a table that is added to the embeddings"
-            )
-        zeros = torch.zeros(length, encoder.position.width)
-        encodings = encoder.position.embed(zeros, places).detach()  # (T, D)
+    size = position.width // position.heads
+    unit = torch.zeros(1, position.heads, length, size)  # (1, H, T, D/H)
+    unit[..., 0::2] = 1.0
+    turned = position.rotate(unit, places[None])
+    if not torch.equal(turned, unit):
+        title = f"{name}, features (1, 0, 1, 0, …) rotated"
+        positions_figure(turned[0, 0].numpy(), title, out)
+        return
 
-    positions_figure(encodings.numpy(), Path(name).name, out)
-    print(out)
+    bias = position.key_term(unit, places[None], places[None])  # (1, H, T, S)
+    if bias is None:
+        raise UserError(f"{name}: it has no positional encodings")
+    bias_figure(bias[0].detach().numpy(), name, out)
 
 
 @show.command("evidence", context_settings=TEXTS)
@@ -423,20 +501,27 @@ def show_evidence(
         typer.Option(help="A token of the answer, or its number from 0. Default: all, briefly."),
     ] = None,
     beam: Beam = None,
-    heads: Annotated[bool, typer.Option("--heads", help="What is lost without each head.")] = False,
+    heads: Annotated[
+        bool, typer.Option("--heads", help="Show what is lost without each head.")
+    ] = False,
     lens: Annotated[
-        bool, typer.Option("--lens", help="What each layer of the decoder would have said.")
+        bool,
+        typer.Option("--lens", help="Show what each decoder layer would predict (logit lens)."),
     ] = False,
     as_json: AsJson = False,
     out: Annotated[
         Path | None, typer.Option(help="Draw the occlusion: .png, .svg or .pdf.")
     ] = None,
+    open_it: Open = False,
     device: Device = "auto",
 ) -> None:
-    """What an answer hangs on.
+    """Which source tokens an answer depends on.
+
     Example: `regard show evidence runs/demo "he's calm ."`
     """
     refuse_options([text], show_evidence)
+    if open_it and out is None:
+        raise UserError("--open opens the picture that --out names, such as --out evidence.png")
     from regard.inspection import evidence
 
     translator, result = answered(run, text, beam=beam, device=device)
@@ -460,7 +545,7 @@ def show_evidence(
 
     print(result.text)
     if out is not None:
-        print(out)
+        wrote(out, open_it)
     _print_matrices(matrices, record, row)
     if head_losses:
         _print_heads(head_losses)

@@ -11,21 +11,30 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.completion import run_folders, setting_names
 from regard.errors import UserError
 
 TEXTS = {"ignore_unknown_options": True}  # a text may begin with a dash: -940-819
 RunFolder = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The folder that `regard train` wrote.")
+    Path,
+    typer.Argument(
+        metavar="RUN", help="The folder that `regard train` wrote.", autocompletion=run_folders
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[section.name=value]...", help="Settings, such as train.steps=1000."),
+    typer.Argument(
+        metavar="[section.name=value]...",
+        help="Settings, such as train.steps=1000; `regard settings` lists them.",
+        autocompletion=setting_names,
+    ),
 ]
 FileAndSets = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE] [section.name=value]...",
         help="A second file, read side by side with the first; settings, such as train.steps=1000.",
+        autocompletion=setting_names,
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Where to write it.")]
@@ -35,10 +44,11 @@ Beam = Annotated[
 Device = Annotated[
     str,
     typer.Option(
-        metavar="auto|cpu|cuda|cuda:1|mps", help="Where to compute. auto: a GPU, where it pays."
+        metavar="auto|cpu|cuda|cuda:1|mps",
+        help="Device to compute on; auto: a GPU if it is faster.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager

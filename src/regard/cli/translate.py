@@ -5,7 +5,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from io import RawIOBase
 from itertools import chain, islice
@@ -30,67 +30,81 @@ MOST_WARNED = 5
 def translate(
     run: RunFolder,
     text: Annotated[
-        list[str] | None, typer.Argument(help="Texts; none: lines of --input or of standard input.")
+        list[str] | None,
+        typer.Argument(help="If omitted, reads lines from --input, from stdin or as you type."),
     ] = None,
-    input: Annotated[Path | None, typer.Option(help="A file, one text a line.")] = None,
+    input: Annotated[
+        Path | None, typer.Option(help="Read texts from this file, one a line.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Write the answers here, not to standard output.")
+        Path | None, typer.Option(help="Write the answers to this file instead of stdout.")
     ] = None,
     beam: Beam = None,
     nbest: Annotated[
         int,
-        typer.Option(min=1, help="Answers per text; above 1, each after the number that ranks it."),
+        typer.Option(min=1, help="Answers per text; if more than one, each comes after its score."),
     ] = 1,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw the answer at random.")] = False,
-    temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Sample the answer instead of searching.")
+    ] = False,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature (with --sample).")] = 1.0,
     top_k: Annotated[
-        int, typer.Option(help="Of --sample: from the so many likeliest tokens. 0: all.")
+        int, typer.Option(help="Sample from the k most likely tokens (with --sample). 0: all.")
     ] = 0,
     top_p: Annotated[
-        float, typer.Option(help="Of --sample: from the likeliest tokens that hold this share.")
+        float,
+        typer.Option(
+            help="Sample from the most likely tokens with this total probability (nucleus)."
+        ),
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed (with --sample).")] = 0,
     risk: Annotated[
         int,
         typer.Option(
-            min=0, help="Draw so many, give the one most like the others (minimum Bayes risk)."
+            min=0, help="Draw this many samples and keep the most central (minimum Bayes risk)."
         ),
     ] = 0,
-    prefix: Annotated[str, typer.Option(help="The answer begins with this.")] = "",
+    prefix: Annotated[str, typer.Option(help="Make the answer begin with this.")] = "",
     must: Annotated[
         list[str] | None,
-        typer.Option(help="A word or phrase that the answer holds; may be given again."),
+        typer.Option(help="Make the answer contain this word or phrase; may be repeated."),
     ] = None,
     forbid: Annotated[
         list[str] | None,
-        typer.Option(help="A word or phrase that it does not hold; may be given again."),
+        typer.Option(help="Keep this word or phrase out of the answer; may be repeated."),
     ] = None,
     at: Annotated[
         int | None,
-        typer.Option(help="Show what else could stand at this position (from 0), and its answer."),
+        typer.Option(
+            help="Show the alternatives at this token position (from 0), and where they lead."
+        ),
     ] = None,
     ensemble: Annotated[
         list[Path] | None,
-        typer.Option("--with", help="Another run, to answer together with this one."),
+        typer.Option("--with", help="Another run: both answer as an ensemble."),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A search setting, such as search.no_repeat=3."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
     attention: Annotated[
-        Path | None, typer.Option(help="Write an attention page of the first text, .html.")
+        Path | None, typer.Option(help="Write an attention page of the first text (.html).")
     ] = None,
     wait: Annotated[
         int | None,
-        typer.Option(min=1, help="Answer while reading, so many source tokens behind; greedy."),
+        typer.Option(min=1, help="Simultaneous: stay k source words behind (wait-k); greedy."),
     ] = None,
     coverage: Annotated[
-        bool, typer.Option("--coverage", help="Warn of source words hardly looked at; slower.")
+        bool,
+        typer.Option("--coverage", help="Warn of source words that got little attention; slower."),
     ] = False,
     device: Device = "auto",
 ) -> None:
-    """Answer texts.
+    """Translate texts, or whatever the run was trained to do.
+
     Example: `regard translate runs/demo "he's calm ."`, or a file:
     `regard translate runs/demo < in > out`
     """
@@ -136,7 +150,12 @@ def translate(
     def enough() -> int:
         return LINES["cpu" if translator.device.type == "cpu" else "gpu"]
 
-    bursts = [list(map(os.fsencode, text))] if text else _bursts(input, enough)
+    if text:
+        bursts: Iterable[list[bytes]] = [list(map(os.fsencode, text))]
+    elif input is None and sys.stdin.isatty():
+        bursts = _typed_lines()
+    else:
+        bursts = _bursts(input, enough)
     results = _answers(translator, bursts, wishes, coverage)
 
     def line(result: Any) -> str:
@@ -316,6 +335,23 @@ def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes
     else:
         with open(0, "rb", buffering=0, closefd=False) as stream:
             yield from _lines_together(stream, enough, lambda: _more_soon(stream))
+
+
+def _typed_lines() -> Iterator[list[bytes]]:
+    """Lines that a person types at a prompt, one by one; Ctrl-D ends them."""
+    with suppress(ImportError):  # Windows has no readline, and edits lines by itself
+        import readline  # noqa: F401 - input() uses it: arrow keys, history
+
+    end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
+    print(f"Type a text and press Enter. To end, press {end}.", file=sys.stderr)
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        if line.strip():
+            yield [os.fsencode(line)]
 
 
 def _more_soon(stream: RawIOBase) -> bool:

@@ -1,4 +1,4 @@
-"""Positional encodings: the whole table as a picture, a few of its columns as curves."""
+"""Positional encodings: a whole table or bias as a picture, a few of its columns as curves."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,10 +7,13 @@ from regard.errors import UserError
 from regard.pictures import COLOURS, Axes, Figure, Place, blank, save_figure
 
 
-def positions_figure(table: ArrayLike, name: str, out: Place = None) -> Figure:
+def positions_figure(
+    table: ArrayLike, name: str, out: Place = None, *, axis: str = "position", first: int = 0
+) -> Figure:
     """Draw a table of positions (N, D) as a picture, and four of its columns as curves beside it.
 
-    In the picture positions go down and dimensions across.
+    In the picture positions go down and dimensions across. axis: what the rows are; first: the
+    number of the first row.
     """
     matrix = np.asarray(table, dtype=np.float64)  # (N, D)
     if matrix.ndim != 2 or 0 in matrix.shape:
@@ -20,38 +23,66 @@ def positions_figure(table: ArrayLike, name: str, out: Place = None) -> Figure:
         )
 
     count, width = matrix.shape
-    figure = blank(11, 4.2, f"{name}: {count} positions × {width} dimensions")
+    figure = blank(11, 4.2, f"{name}: {count} {axis}s × {width} dimensions")
     left, right = figure.subplots(1, 2)
 
     reach = float(np.abs(matrix).max()) or 1.0
     image = left.imshow(
-        matrix, cmap="viridis", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest"
+        matrix,
+        cmap="viridis",
+        vmin=-reach,
+        vmax=reach,
+        aspect="auto",
+        interpolation="nearest",
+        extent=(-0.5, width - 0.5, first + count - 0.5, first - 0.5),
     )
-    left.set(xlabel="dimension", ylabel="position")
+    left.set(xlabel="dimension", ylabel=axis)
     figure.colorbar(image, ax=left, label="value", pad=0.02)
 
-    _draw_columns(right, matrix)
+    wanted = {round(width * share) for share in (0, 1 / 8, 1 / 4, 1 / 2)}
+    columns = sorted(column for column in wanted if column < width)
+    rows = np.arange(first, first + count)
+    curves = {f"dimension {column}": matrix[:, column] for column in columns}
+    _draw_curves(right, rows, curves, xlabel=axis, ylabel="value")
     return save_figure(figure, out)
 
 
-def _draw_columns(axes: Axes, matrix: np.ndarray) -> None:
-    """Draw up to four columns of a table (N, D) as curves.
+def bias_figure(bias: ArrayLike, name: str, out: Place = None) -> Figure:
+    """Draw what positions add to the scores of attention (H, T, S).
 
-    The first columns turn fastest: four from the first half show the range, the rest hardly moves.
+    The picture shows the first head, queries down and keys across; the curves show up to four
+    heads, for the query in the middle.
     """
-    width = matrix.shape[1]
-    wanted = {round(width * share) for share in (0, 1 / 8, 1 / 4, 1 / 2)}
-    columns = sorted(column for column in wanted if column < width)
-    for column, colour, style in zip(columns, COLOURS, ("-", "--", "-.", ":")):
-        axes.plot(
-            matrix[:, column],
-            color=colour,
-            linestyle=style,
-            linewidth=1.6,
-            label=f"dimension {column}",
-        )
+    heads = np.asarray(bias, dtype=np.float64)  # (H, T, S)
+    count, queries, keys = heads.shape
+    figure = blank(11, 4.2, f"{name}: what {queries} positions add to the scores of attention")
+    left, right = figure.subplots(1, 2)
 
-    axes.set(xlabel="position", ylabel="value")
+    image = left.imshow(heads[0], cmap="viridis", aspect="auto", interpolation="nearest")
+    left.set(xlabel="position of the key", ylabel="position of the query", title="head 1")
+    figure.colorbar(image, ax=left, label="added to the score", pad=0.02)
+
+    middle = queries // 2
+    distances = np.arange(keys) - middle
+    curves = {f"head {head + 1}": heads[head, middle] for head in range(min(count, 4))}
+    _draw_curves(
+        right, distances, curves, xlabel="key position − query position", ylabel="added to score"
+    )
+    return save_figure(figure, out)
+
+
+def _draw_curves(
+    axes: Axes, x: np.ndarray, curves: dict[str, np.ndarray], *, xlabel: str, ylabel: str
+) -> None:
+    """Draw up to four curves, by name.
+
+    The first columns of a table turn fastest: four from the first half show the range, the rest
+    hardly moves.
+    """
+    for (label, values), colour, style in zip(curves.items(), COLOURS, ("-", "--", "-.", ":")):
+        axes.plot(x, values, color=colour, linestyle=style, linewidth=1.6, label=label)
+
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(

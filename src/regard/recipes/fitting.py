@@ -4,30 +4,30 @@ Connects the trainer with checkpoints, the log, dev data, the progress bar and s
 """
 
 import dataclasses
+import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from regard.data.corpus import Corpus
-from regard.data.pairs import Pair
-from regard.data.splits import group_references
 from regard.errors import Failed, Interrupted, UserError
-from regard.inference.translator import Translator, load
+from regard.inference.translator import Translator
 from regard.models import Seq2Seq
 from regard.nn.devices import on_device, pick_device, state_kept
 from regard.pictures.curves import curves
-from regard.recipes.reporter import Reporter
+from regard.recipes.outcome import dev_pairs, finish
+from regard.recipes.reporter import Reporter, Update
 from regard.runs import storage
-from regard.runs.card import write_card
 from regard.runs.run import Parts, Run
 from regard.runs.weights import get_weights, set_weights
 from regard.scoring import bleu, bleu_applies, exact_match
 from regard.training.checkpoint import (
     average_checkpoints,
+    count_kept,
     load_checkpoint,
     save_average,
     save_checkpoint,
@@ -58,6 +58,7 @@ def fit(
         torch.set_num_threads(run.config.train.threads)
         trainer = _resumed_trainer(run, parts, reporter, extended, world)
         forecast(trainer, reporter.say)
+        _say_if_few_checkpoints(run, trainer, reporter)
         validate = _validator(run, world.device)
 
         with _stop_request() as stop_request:
@@ -70,7 +71,7 @@ def fit(
 
         if world.rank == 0:
             _average(run, trainer, validate, reporter, parts)
-            _finish(run, world.device, parts)
+            finish(run, trainer, parts, reporter)
         world.wait()
     return run
 
@@ -102,6 +103,19 @@ def _resumed_trainer(
             progress.waited = 0
         reporter.say(f"going on from step {progress.step:,} of {trainer.steps:,}")
     return trainer
+
+
+def _say_if_few_checkpoints(run: Run, trainer: Trainer, reporter: Reporter) -> None:
+    """Say before training that `show training` will have too few checkpoints to draw."""
+    if trainer.progress.finished:
+        return
+    count = count_kept(trainer)
+    if count < 2:
+        often = max(1, trainer.steps // 10)
+        reporter.say(
+            f"only {count} checkpoint will be kept, and `regard show training` needs at least two: "
+            f"for that, add train.save_every={often} train.keep=10"
+        )
 
 
 class _StopRequest:
@@ -148,7 +162,7 @@ def _train(
 class _Hooks:
     """What the trainer calls while it trains: checkpoints, the log, the bar, and when to stop."""
 
-    bar: Callable[[int, str], None]  # takes the steps done and a note; set before training starts
+    bar: Update  # set before training starts
 
     def __init__(
         self, run: Run, trainer: Trainer, reporter: Reporter, stop_request: _StopRequest
@@ -159,16 +173,18 @@ class _Hooks:
         self._stop_request = stop_request
         self._is_first = trainer.world.rank == 0  # only this process writes
         self._board: Any = _tensorboard(run) if self._is_first else None
-        self._notes = {"train": "", "dev": ""}  # the newest figures, shown beside the bar
+        self._notes: dict[str, str] = {}  # the newest figures, shown beside the bar
+        self._speed = ""
         self._log_has_gaps = False
         self._remember_best()
 
     def log(self, kind: str, **values: Any) -> None:
         """Note a record for the bar, the log and TensorBoard. A full disk does not end training."""
-        note = f"{kind} loss {values['loss']:.3f} accuracy {values['accuracy']:.3f}"
+        prefix = "" if kind == "train" else f"{kind} "
+        self._notes[f"{prefix}loss"] = f"{values['loss']:.3f}"
+        self._notes[f"{prefix}accuracy"] = f"{values['accuracy']:.3f}"
         if kind == "train":
-            note += f"  {values['tokens_per_second']:,.0f} tokens/s"
-        self._notes[kind] = note
+            self._speed = f"{values['tokens_per_second']:,.0f} tokens/s"
 
         try:
             if self._is_first:
@@ -182,13 +198,15 @@ class _Hooks:
             self._log_has_gaps = True
 
     def tick(self, progress: Progress) -> None:
-        """Move the bar; it also shows the clock, where time and not steps ends the training."""
-        notes = [note for note in self._notes.values() if note]
-        text = "  ".join(notes)
+        """Move the bar, and tell it the time that train.minutes leaves."""
+        names = ("loss", "dev loss", "accuracy", "dev accuracy")  # the most important ones first
+        notes = [f"{name} {self._notes[name]}" for name in names if name in self._notes]
+        if self._speed:
+            notes.append(self._speed)
+
         minutes = self._trainer.config.minutes
-        if minutes:
-            text += f"  {progress.seconds / 60:.1f} of {minutes:g} minutes"
-        self.bar(progress.step, text)
+        at_most = 60 * minutes - progress.seconds if minutes else math.inf
+        self.bar(progress.step, *notes, at_most=at_most)
 
     def stop(self) -> bool:
         """Whether a signal asked for the end."""
@@ -292,7 +310,7 @@ def _validator(run: Run, device: torch.device) -> Validate | None:
     if not (run.path / "data" / "dev").exists():
         return None
     corpus = Corpus.open(run.path / "data" / "dev")
-    pairs = _texts(run, 500)
+    pairs = dev_pairs(run, 500)
     references = [pair.targets for pair in pairs]
     metric = run.config.train.metric
     tokenize = run.config.data.bleu_tokenize
@@ -310,16 +328,6 @@ def _validator(run: Run, device: torch.device) -> Validate | None:
         return scores
 
     return validate
-
-
-def _texts(run: Run, count: int) -> list[Pair]:
-    """The first dev pairs, as text again."""
-    corpus = Corpus.open(run.path / "data" / "dev")
-    pairs = []
-    for row in range(min(count, len(corpus))):
-        source, target = corpus[row]
-        pairs.append(Pair(run.source.decode(source), (run.target.decode(target),), row + 1))
-    return group_references(pairs)
 
 
 def _average(
@@ -343,31 +351,6 @@ def _average(
         save_average(run, weights)
     loss = scores["loss"]
     reporter.say(f"the average of the last {count} checkpoints is better: dev loss {loss:.4f}")
-
-
-def _finish(run: Run, device: torch.device, parts: Parts) -> None:
-    """The last two files: samples.txt and the card."""
-    if (run.path / "data" / "dev").exists():
-        samples = _samples(run, device, parts)
-        with storage.disk_faults_told(run.path):
-            storage.write_text(run.path / "samples.txt", samples)
-    with storage.disk_faults_told(run.path):
-        write_card(run)
-
-
-def _samples(run: Run, device: torch.device, parts: Parts) -> str:
-    """Some dev sentences, their references and the model's answers, one under the other."""
-    pairs = _texts(run, 20)
-    translator = load(run, device=str(device), parts=parts)
-    results = translator.translate(pair.source for pair in pairs)
-
-    blocks = []
-    for pair, result in zip(pairs, results, strict=True):
-        lines = [f"source     {pair.source}"]
-        lines += [f"reference  {target}" for target in pair.targets]
-        lines += [f"answer     {result.text}"]
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"
 
 
 @contextmanager

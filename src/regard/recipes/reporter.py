@@ -4,20 +4,32 @@ One bar on a terminal, plain lines in a log file, one picture that is drawn agai
 notebook, nothing if asked.
 """
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from html import escape
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 
-Update = Callable[[int, str], None]
-"""Takes the number of steps done, and a note to show beside it."""
 NOTEBOOK_SECONDS = 5.0  # between two pictures
 LINE_SECONDS = 10.0  # between two lines
+LONGEST_BAR = 24  # columns of a terminal
+SHORTEST_BAR = 8
+
+
+class Update(Protocol):
+    """What is called with the steps done and with notes, the most important ones first.
+
+    at_most: seconds until a time limit ends the work; infinite if there is no limit.
+    """
+
+    def __call__(self, done: int, *notes: str, at_most: float = math.inf) -> None: ...
 
 
 class Reporter:
@@ -67,7 +79,7 @@ class Reporter:
         picture: makes HTML that a notebook shows below.
         """
         if self.quiet:
-            return nullcontext(lambda done, note: None)
+            return nullcontext(lambda done, *notes, at_most=math.inf: None)
         if self.display is not None:
             return self._notebook_bar(total, start, picture)
         if self.console.is_terminal:
@@ -78,22 +90,21 @@ class Reporter:
     def _notebook_bar(self, total: int, start: int, picture: Callable[[], str]) -> Iterator[Update]:
         """Draw bar and picture again and again in their place; what came last, in any case."""
         handle = self.display.display(self.display.HTML(""), display_id=True)
+        pace = Pace(total, start)
         drawn_at = 0.0
-        newest = (start, "")
+        newest = ""
 
         def draw() -> None:
             nonlocal drawn_at
-            done, note = newest
-            bar = (
-                f"<progress value={done} max={total}></progress> {done:,} of {total:,} "
-                f"{escape(note)}"
-            )
+            text = f"{pace.done:,} of {total:,}, {pace.left()} {newest}"
+            bar = f"<progress value={pace.share:.3f} max=1></progress> {escape(text)}"
             handle.update(self.display.HTML(f"<p>{bar}</p>{picture()}"))
             drawn_at = time.monotonic()
 
-        def update(done: int, note: str) -> None:
+        def update(done: int, *notes: str, at_most: float = math.inf) -> None:
             nonlocal newest
-            newest = (done, note)
+            pace.note(done, at_most)
+            newest = "  ".join(notes)
             if time.monotonic() - drawn_at >= NOTEBOOK_SECONDS:
                 draw()
 
@@ -105,31 +116,126 @@ class Reporter:
     @contextmanager
     def _terminal_bar(self, total: int, start: int) -> Iterator[Update]:
         """A bar that moves in its line."""
-        columns = (
-            BarColumn(24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=self.console) as progress:
-            task = progress.add_task("", total=total, completed=start, note="")
-            yield lambda done, note: progress.update(task, completed=done, note=note)
+        line = _BarLine(Pace(total, start))
+        with Live(line, console=self.console, auto_refresh=True):
+            yield line.update
 
     @contextmanager
     def _lines(self, total: int, start: int) -> Iterator[Update]:
-        """A line every ten seconds, and the last one."""
-        began = time.monotonic()
-        said_at = began
+        """A line every ten seconds, and the last one, wherever it ends."""
+        pace = Pace(total, start)
+        said_at = time.monotonic()
+        unsaid = ""
 
-        def update(done: int, note: str) -> None:
-            nonlocal said_at
-            now = time.monotonic()
-            if now - said_at >= LINE_SECONDS or done >= total:
-                said_at = now
-                left = (now - began) / max(1, done - start) * (total - done)
-                self.say(f"{done}/{total}  {note}  {int(left // 60)}:{int(left % 60):02d} left")
+        def update(done: int, *notes: str, at_most: float = math.inf) -> None:
+            nonlocal said_at, unsaid
+            pace.note(done, at_most)
+            unsaid = "  ".join([f"{done:,}/{total:,}", *notes, pace.left()])
+            if time.monotonic() - said_at >= LINE_SECONDS or done >= total:
+                said_at = time.monotonic()
+                self.say(unsaid)
+                unsaid = ""
 
-        yield update
+        try:
+            yield update
+        finally:
+            if unsaid:
+                self.say(unsaid)
+
+
+class Pace:
+    """How far the work is, and how long it will take: by its steps, or by a time limit."""
+
+    def __init__(self, total: int, start: int = 0) -> None:
+        self.total = total
+        self.start = start
+        self.done = start
+        self._began = time.monotonic()
+        self._noted_at = self._began
+        self._at_most = math.inf
+
+    def note(self, done: int, at_most: float = math.inf) -> None:
+        """Note the steps done, and the seconds that a time limit leaves."""
+        self.done = done
+        self._at_most = at_most
+        self._noted_at = time.monotonic()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the last step or the time limit, whichever comes first; None: unknown."""
+        waited = time.monotonic() - self._noted_at
+        limit = max(0.0, self._at_most - waited)
+        steps = self.done - self.start
+        if self.done >= self.total:
+            return 0.0
+        if steps == 0:
+            return None if math.isinf(limit) else limit
+        needed = (self._noted_at - self._began) / steps * (self.total - self.done)
+        return min(max(0.0, needed - waited), limit)
+
+    @property
+    def share(self) -> float:
+        """The part of the work that is done, from 0 to 1."""
+        by_steps = self.done / max(1, self.total)
+        left = self.seconds_left
+        if left is None or math.isinf(self._at_most):
+            return by_steps
+        spent = time.monotonic() - self._began
+        return max(by_steps, spent / max(1e-9, spent + left))
+
+    def left(self) -> str:
+        """The time left, as 1:05 or 2:01:05."""
+        left = self.seconds_left
+        if left is None:
+            return "-:-- left"
+        minutes, seconds = divmod(int(left), 60)
+        hours, minutes = divmod(minutes, 60)
+        if hours:
+            return f"{hours}:{minutes:02d}:{seconds:02d} left"
+        return f"{minutes}:{seconds:02d} left"
+
+
+class _BarLine:
+    """The line of a terminal that shows a bar, the step, the time left and notes."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._notes: tuple[str, ...] = ()
+
+    def update(self, done: int, *notes: str, at_most: float = math.inf) -> None:
+        """Note what the line shows when it is drawn next."""
+        self._pace.note(done, at_most)
+        self._notes = notes
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        pace = self._pace
+        step = f"{pace.done:,}/{pace.total:,}"
+        columns, text = fit_line(options.max_width, [step, pace.left(), *self._notes])
+        if columns:
+            bar = ProgressBar(total=1.0, completed=pace.share, width=columns)
+            yield from console.render(bar, options.update(width=columns))
+            yield Segment(" ")
+        yield Segment(text)
+        yield Segment.line()
+
+
+def fit_line(width: int, pieces: Sequence[str]) -> tuple[int, str]:
+    """Fit a line of progress into a width: the columns of its bar (0: none), and its text.
+
+    Where there is no room for all pieces, the last ones are left out. The first three (step, time
+    left, loss) are more important than the bar.
+    """
+    columns = min(max(width // 6, SHORTEST_BAR), LONGEST_BAR)  # steady while the text changes
+    if columns + 1 + len("  ".join(pieces[:3])) > width:
+        columns = 0
+
+    room = width - columns - 1 if columns else width
+    text = pieces[0]
+    for piece in pieces[1:]:
+        if len(text) + 2 + len(piece) > room:
+            break
+        text += f"  {piece}"
+    return columns, text[:room]
 
 
 def _notebook_display() -> Any:

@@ -59,9 +59,20 @@ def _point(run: Run, trainer: Trainer, name: str) -> None:
     storage.write_text(run.path / "best", best + "\n")
 
 
+def count_kept(trainer: Trainer) -> int:
+    """How many checkpoints there will be when every step is done, not counting the best."""
+    regular = [*range(0, trainer.steps, trainer.config.save_every)[1:], trainer.steps]
+    return len({*regular[-_most_kept(trainer) :], *trainer.milestones})
+
+
+def _most_kept(trainer: Trainer) -> int:
+    """How many of the regular checkpoints are kept at most."""
+    return max(trainer.config.keep, trainer.config.average, 1)
+
+
 def _drop_old(run: Run, trainer: Trainer, newest: str) -> None:
     """Delete all checkpoints but the last regular ones, the milestones, the newest and the best."""
-    count = max(trainer.config.keep, trainer.config.average, 1)
+    count = _most_kept(trainer)
     # Those of later steps than this one were damaged, or training would have gone on from them.
     regular = [name for name in _regular(run, trainer) if name <= newest]
     milestones = [_name(step) for step in trainer.milestones]

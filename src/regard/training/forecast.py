@@ -29,7 +29,7 @@ def forecast(trainer: Trainer, say: Callable[[str], None]) -> None:
     if steps < FEWEST or trainer.progress.finished:
         return
 
-    words = [f"{sum(weight.numel() for weight in trainer.model.parameters()):,} parameters"]
+    words = []
     is_alone = trainer.world.size == 1  # several would have to wait for one another
     is_timed = is_alone and trainer.captured is None and not trainer.model.compiled
     if is_alone:
@@ -38,7 +38,7 @@ def forecast(trainer: Trainer, say: Callable[[str], None]) -> None:
             if is_timed:
                 words += _pace(trainer, steps)
     if not is_timed:
-        words.append(f"{steps:,} steps, whose speed the log will tell")
+        words.append(_untimed_pace(trainer, steps))
     say("; ".join(words))
 
 
@@ -185,14 +185,24 @@ def _pace(trainer: Trainer, steps: int) -> list[str]:
     needed = tokens / speed
     given = 60 * config.minutes - progress.seconds if config.minutes else math.inf
 
-    done = f"{steps:,} steps, about {_span(needed)}"
+    done = f"{steps:,} steps, about {duration(needed)}"
     if needed > given:
         reached = float(f"{steps * given / needed:.2g}")
-        done = f"about {reached:,.0f} of {steps:,} steps in the {_span(given)} given"
+        done = f"about {reached:,.0f} of {steps:,} steps in the {duration(given)} given"
+        if progress.step + reached < config.warmup:
+            done += f", all of them in the warm-up of {config.warmup:,} steps"
     seconds = min(needed, given)
     form = "%H:%M" if seconds < 12 * 3600 else "%A %H:%M"
     clock = time.strftime(form, time.localtime(time.time() + seconds))
     return [f"{float(f'{speed:.2g}'):,.0f} tokens/s", f"{done} (done around {clock})"]
+
+
+def _untimed_pace(trainer: Trainer, steps: int) -> str:
+    """The steps to come, where their speed is not measured beforehand."""
+    if not trainer.config.minutes:
+        return f"{steps:,} steps"
+    given = 60 * trainer.config.minutes - trainer.progress.seconds
+    return f"at most {steps:,} steps, in the {duration(given)} given"
 
 
 def _speed(trainer: Trainer) -> float:
@@ -213,10 +223,11 @@ def _speed(trainer: Trainer) -> float:
     return tokens / seconds
 
 
-def _span(seconds: float) -> str:
-    """Seconds in words."""
+def duration(seconds: float) -> str:
+    """Seconds in words: 1 second, 90 seconds, 10 minutes, 2.5 hours."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
             digits = 0 if unit == "minute" else 1
             return f"{seconds / length:.{digits}f} {unit}s"
-    return f"{max(1, round(seconds))} seconds"
+    whole = max(1, round(seconds))
+    return "1 second" if whole == 1 else f"{whole} seconds"

@@ -1,0 +1,140 @@
+"""What came of a training: why it ended, the dev score, sample answers, the card."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from regard.data.corpus import Corpus
+from regard.data.pairs import Pair
+from regard.data.splits import group_references
+from regard.inference.translator import load
+from regard.recipes.reporter import Reporter
+from regard.runs import storage
+from regard.runs.card import write_card
+from regard.runs.run import Parts, Run
+from regard.training.forecast import duration
+from regard.training.trainer import Trainer
+
+SAMPLES = 20
+"""Dev sentences whose answers are written to samples.txt."""
+LONGEST = 100
+"""Characters of a text that the terminal shows."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A dev sentence, its references and the model's answer."""
+
+    source: str
+    targets: tuple[str, ...]
+    answer: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the answer is one of the references."""
+        return self.answer in self.targets
+
+    def lines(self) -> list[str]:
+        """Source, references and answer, one under the other."""
+        references = [f"reference  {target}" for target in self.targets]
+        return [f"source     {self.source}", *references, f"answer     {self.answer}"]
+
+
+def dev_pairs(run: Run, count: int) -> list[Pair]:
+    """The first dev pairs, as text again."""
+    corpus = Corpus.open(run.path / "data" / "dev")
+    pairs = []
+    for row in range(min(count, len(corpus))):
+        source, target = corpus[row]
+        pairs.append(Pair(run.source.decode(source), (run.target.decode(target),), row + 1))
+    return group_references(pairs)
+
+
+def finish(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None:
+    """Write the last two files, samples.txt and the card, and say what came of the training."""
+    samples = _samples(run, trainer.device, parts)
+    with storage.disk_faults_told(run.path):
+        if samples:
+            blocks = ["\n".join(sample.lines()) for sample in samples]
+            storage.write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
+        write_card(run)
+
+    reporter.say(end_of_training(run, trainer))
+    reporter.say(_dev_score(run))
+    for line in _sample_words(run, samples):
+        reporter.say(line)
+
+
+def _samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
+    """Answers to some dev sentences; none if there is no dev data."""
+    if not (run.path / "data" / "dev").exists():
+        return []
+    pairs = dev_pairs(run, SAMPLES)
+    translator = load(run, device=str(device), parts=parts)
+    results = translator.translate(pair.source for pair in pairs)
+    return [
+        Sample(pair.source, tuple(pair.targets), result.text)
+        for pair, result in zip(pairs, results, strict=True)
+    ]
+
+
+def end_of_training(run: Run, trainer: Trainer) -> str:
+    """Why the training ended, in one line."""
+    progress = trainer.progress
+    config = trainer.config
+    if progress.step >= trainer.steps:
+        steps = "1 step" if progress.step == 1 else f"{progress.step:,} steps"
+        return f"Trained for {steps} in {duration(progress.seconds)}."
+
+    stopped = f"Stopped at step {progress.step:,} of {trainer.steps:,}"
+    if 0 < config.patience <= progress.waited:
+        evaluations = "1 evaluation" if progress.waited == 1 else f"{progress.waited} evaluations"
+        return f"{stopped}: the dev {config.metric} did not improve in {evaluations}."
+
+    words = f"{stopped}: the time limit is reached (train.minutes={config.minutes:g})"
+    if progress.step < config.warmup:
+        words += f", still in the warm-up (train.warmup={config.warmup})"
+    return f"{words}. Add --resume train.minutes={2 * config.minutes:g} to continue."
+
+
+def _dev_score(run: Run) -> str:
+    """The dev score of the best checkpoint, in one line."""
+    best = run.best_look()
+    if best is None:
+        return "There is no dev data, so the model was not scored."
+
+    perplexity = math.exp(min(best["loss"], 100.0))
+    scores = [
+        f"loss {best['loss']:.3f}",
+        f"perplexity {perplexity:.4g}",
+        f"token accuracy {best['accuracy']:.1%}",
+    ]
+    if "exact_match" in best:
+        scores.append(f"exact match {best['exact_match']:.1%}")
+    if "bleu" in best:
+        scores.append(f"BLEU {best['bleu']:.1f}")
+    return f"Best dev score: {', '.join(scores)} (step {best['step']:,})."
+
+
+def _sample_words(run: Run, samples: list[Sample]) -> list[str]:
+    """One sample, and how many answers in samples.txt are right."""
+    if not samples:
+        return []
+    short = [sample for sample in samples if len(sample.source) <= LONGEST]
+    sample = (short or samples)[0]
+    right = sum(sample.is_right for sample in samples)
+    count = len(samples)
+    place = run.path / "samples.txt"
+    return [
+        "A dev sentence:",
+        *(f"  {_cut(line)}" for line in sample.lines()),
+        f"{right} of {count} sample answer{'s' * (count != 1)} match{'es' * (count == 1)} "
+        f"the reference; see {place}",
+    ]
+
+
+def _cut(line: str) -> str:
+    """The line without what a terminal cannot show, and not too long."""
+    visible = "".join(letter if letter.isprintable() else "·" for letter in line)
+    return visible if len(visible) <= LONGEST else visible[: LONGEST - 1] + "…"

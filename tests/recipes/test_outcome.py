@@ -1,0 +1,97 @@
+"""What training says before it starts and when it ends."""
+
+import io
+import re
+
+import pytest
+
+import regard
+from regard.recipes.reporter import Reporter
+
+
+@pytest.fixture
+def told(tiny, tmp_path):
+    """Train a little, and return the run and all that was said."""
+
+    def train(data="arithmetic", overlap=False, **changes):
+        stream = io.StringIO()
+        options = {"train": 60, "dev": 12, "test": 12, "complexity": 1, "overlap": overlap}
+        settings = tiny | {
+            "data": {"batch_sentences": 20}
+            | ({"options": options} if data == "arithmetic" else {}),
+            "text": {"tokenizer": "characters"},
+            "train": tiny["train"] | changes,
+        }
+        run = regard.train(
+            data, out=tmp_path / "run", reporter=Reporter(stream), preset="tiny", **settings
+        )
+        return run, stream.getvalue()
+
+    return train
+
+
+def test_the_end_tells_score_sample_and_file(told):
+    run, said = told()
+    assert re.search(r"Trained for 6 steps in \d+ seconds?\.\n", said)
+    best = run.best_look()
+    assert f"Best dev score: loss {best['loss']:.3f}, perplexity " in said
+    assert f"(step {best['step']})." in said
+    first = (run.path / "samples.txt").read_text().split("\n\n")[0]
+    assert "".join(f"  {line}\n" for line in first.splitlines()) in said
+    assert re.search(r"\d+ of 12 sample answers match the reference; see .*samples\.txt\n", said)
+
+
+def test_the_number_of_parameters_is_told_once(told):
+    run, said = told(steps=25)
+    assert said.count(" parameters") == 1
+    assert f"{run.manifest['parameters']:,} parameters" in said
+
+
+def test_a_time_limit_is_told_at_the_end(told):
+    _, said = told(steps=100_000, minutes=1e-4, warmup=50_000, evaluate_every=50_000)
+    assert "all of them in the warm-up of 50,000 steps (done around" in said
+    assert re.search(
+        r"Stopped at step \d+ of 100,000: the time limit is reached \(train.minutes=0.0001\), "
+        r"still in the warm-up \(train.warmup=50000\)\. Add --resume train.minutes=0.0002 to "
+        r"continue\.\n",
+        said,
+    )
+    assert re.search(r"\d+/100,000  loss .*  0:00 left\n", said)
+    assert "Trained for" not in said
+
+
+def test_patience_is_told_at_the_end(told):
+    _, said = told(steps=5000, rate=0.0, patience=2, evaluate_every=3, warmup=0)
+    assert "Stopped at step 9 of 5,000: the dev loss did not improve in 2 evaluations.\n" in said
+
+
+def test_too_few_checkpoints_are_told_before_training(told):
+    _, said = told(save_every=6)
+    line = (
+        "only 1 checkpoint will be kept, and `regard show training` needs at least two: for that, "
+        "add train.save_every=1 train.keep=10\n"
+    )
+    assert line in said
+    assert said.index(line) < said.index("Trained for")
+
+
+def test_enough_checkpoints_are_no_topic(told):
+    _, said = told()
+    assert "will be kept" not in said
+
+
+def test_built_in_data_has_no_leak_warning(told):
+    """Not even where a task was asked for dev sources that training has too."""
+    run, said = told("arithmetic", overlap=True)
+    assert run.manifest["leaks"] > 0
+    assert "training data too" not in said
+    assert "warning" not in said
+
+
+def test_other_data_has_one(told, tmp_path):
+    (tmp_path / "data").mkdir()
+    lines = [f"{n} apples\t{n} pommes\n" for n in range(40)]
+    (tmp_path / "data" / "train.tsv").write_text("".join(lines))
+    (tmp_path / "data" / "dev.tsv").write_text("".join(lines[:5]))
+    _, said = told(tmp_path / "data")
+    assert "5 of the dev sources are in the training data too" in said
