@@ -16,6 +16,7 @@ import typer
 
 import regard
 from regard.cli.data import data as data_commands
+from regard.cli.parts import PartsOption, read_parts
 from regard.cli.show import show
 from regard.cli.terms import TEXTS, AsJson, Beam, Device, Out, RunFolder, Sets, table
 from regard.cli.translate import translate
@@ -108,18 +109,34 @@ def train(
     start_from: Annotated[
         Path | None, typer.Option("--from", help="Fine-tune: start from this run's weights.")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a run that stands in the folder.")
+    ] = False,
+    parts: PartsOption = None,
 ) -> None:
     """Train a model.  Example: `regard train pairs.tsv train.steps=5000`"""
     sections: dict[str, Any] = parse_overrides(settings or [])
-    run = regard.train(
-        data,
-        preset=preset,
-        config=config,
-        out=out,
-        resume=resume,
-        start_from=start_from,
-        **sections,
-    )
+    from regard.runs.claim import Taken
+
+    try:
+        run = regard.train(
+            data,
+            preset=preset,
+            config=config,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            start_from=start_from,
+            parts=read_parts(parts),
+            **sections,
+        )
+    except Taken as error:
+        if error.folder is None:
+            raise
+        raise UserError(
+            f"{error.folder} exists: --resume goes on with it, --overwrite trains it again, --out "
+            f"names another folder"
+        ) from None
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         print(f"\nDone: {run.path}")
         print(f'  regard translate {run.path} "a text"')
@@ -145,6 +162,7 @@ def evaluate(
         typer.Option(help="Translate simultaneously, this many source tokens behind: 1,3,5,inf."),
     ] = None,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Score a run.  Example: `regard evaluate runs/demo --split dev`"""
     if wait is not None:
@@ -152,9 +170,17 @@ def evaluate(
             raise UserError(
                 "--wait is greedy, and judges one run: it goes without --beam and --against"
             )
-        _evaluate_waiting(run, wait, data, split, as_json, device)
+        _evaluate_waiting(run, wait, data, split, as_json, device, read_parts(parts))
         return
-    evaluation = regard.evaluate(run, data, split=split, beam=beam, against=against, device=device)
+    evaluation = regard.evaluate(
+        run,
+        data,
+        split=split,
+        beam=beam,
+        against=against,
+        device=device,
+        parts=read_parts(parts),
+    )
     if as_json:
         print(_evaluation_json(evaluation))
     else:
@@ -164,6 +190,7 @@ def evaluate(
 def _evaluation_json(evaluation: Any) -> str:
     """The scores of an evaluation as a JSON object."""
     values = evaluation.report.as_dict()
+    values.update(evaluation.metrics)
     values["seen_in_training"] = evaluation.seen_in_training
     if evaluation.comparison is not None:
         values["against"] = evaluation.comparison._asdict()
@@ -172,7 +199,7 @@ def _evaluation_json(evaluation: Any) -> str:
 
 def _print_evaluation(evaluation: Any) -> None:
     """Print the scores of an evaluation, and how it compares with another run."""
-    table(["score", "value", "meaning"], evaluation.report.rows())
+    table(["score", "value", "meaning"], evaluation.rows())
     if evaluation.seen_in_training is not None:
         print(
             f"{evaluation.seen_in_training:,} of the {len(evaluation.pairs):,} sources stand in "
@@ -196,13 +223,13 @@ def _compared(comparison: Any) -> str:
 
 
 def _evaluate_waiting(
-    run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str
+    run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str, parts: Any
 ) -> None:
     """Score a run that translates simultaneously, for each number of `wait`."""
     from regard.recipes.evaluation import evaluate_waiting
 
     waits = [_wait(word) for word in wait.split(",")]
-    rows = evaluate_waiting(run, waits, data, split=split, device=device)
+    rows = evaluate_waiting(run, waits, data, split=split, device=device, parts=parts)
     if as_json:
         print(json.dumps([asdict(row) | {"wait": f"{row.wait:g}"} for row in rows]))
         return
@@ -225,11 +252,13 @@ def _wait(word: str) -> float:
 
 
 @app.command()
-def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> None:
+def doctor(
+    run: RunFolder, as_json: AsJson = False, device: Device = "auto", parts: PartsOption = None
+) -> None:
     """Prove that a run is sound.  Example: `regard doctor runs/demo`"""
     from regard.inspection.doctor import doctor as run_doctor
 
-    rows = run_doctor(run, device=device)
+    rows = run_doctor(run, read_parts(parts), device=device)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
     else:
@@ -255,13 +284,16 @@ def prune(
     ] = 0.5,
     as_json: AsJson = False,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Turn off the attention heads that a model can do without.
     Example: `regard prune runs/demo --out runs/less`
     """
     from regard.recipes.pruning import prune as run_prune
 
-    pruned = run_prune(run, out, tolerance=tolerance, points=points, device=device)
+    pruned = run_prune(
+        run, out, tolerance=tolerance, points=points, device=device, parts=read_parts(parts)
+    )
     facts = pruned.manifest["pruned"]
     if as_json:
         print(json.dumps(facts))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import TEXTS, AsJson, Beam, Device, Out, RunFolder, refuse_options, table
 from regard.errors import UserError
 
@@ -49,23 +50,23 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
 
 
 @show.command("model")
-def show_model(run: RunFolder) -> None:
+def show_model(run: RunFolder, parts: PartsOption = None) -> None:
     """The parts of a model and its settings.
     Example: `regard show model runs/demo`
     """
     from regard.config import to_settings, to_toml
 
     opened = regard.Run.open(run)
-    parts: dict[str, list[Any]] = {}  # parameters by the first names of their path
-    for name, weights in opened.new_model().named_parameters():
+    groups: dict[str, list[Any]] = {}  # parameters by the first names of their path
+    for name, weights in opened.new_model(read_parts(parts)).named_parameters():
         part = re.sub(r"^(\w+\.(blocks\.\d+|\w+)).*", r"\1", name)
-        parts.setdefault(part, []).append(weights)
+        groups.setdefault(part, []).append(weights)
 
-    counts = {part: sum(weights.numel() for weights in group) for part, group in parts.items()}
+    counts = {part: sum(weights.numel() for weights in group) for part, group in groups.items()}
     total = sum(counts.values())
     rows = [
         (part, _shape(group), f"{counts[part]:,}", f"{counts[part] / total:.1%}")
-        for part, group in parts.items()
+        for part, group in groups.items()
     ]
     rows.append(("all", "", f"{total:,}", ""))
     table(["part", "shape", "parameters", "share"], rows)
@@ -121,6 +122,7 @@ def show_attention(
     block: Block = "cross",
     words: Annotated[bool, typer.Option("--words", help="Words on the axes, not tokens.")] = False,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Where the model looks.
     Example: `regard show attention runs/demo "he's calm ." --layer 1 --head 2`
@@ -131,7 +133,7 @@ def show_attention(
     is_page = out.suffix.lower() in (".html", ".htm")
     _refuse_conflicts(is_page, heads, bool(layer), bool(head), how, words)
 
-    _, result = answered(run, text, device=device)
+    _, result = answered(run, text, device=device, parts=read_parts(parts))
     record = result.attention.words() if words else result.attention
     matrix = _matrix(record, block, how, layer, head)  # (T, S); refuses what is not there
     title = f"{text} → {result.text}"
@@ -214,6 +216,7 @@ def show_training(
     block: Block = "cross",
     out: Out = Path("training.png"),
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """How attention came about, checkpoint by checkpoint.
     Example: `regard show training runs/demo "he's calm ." --head 2`
@@ -221,6 +224,7 @@ def show_training(
     refuse_options([text], show_training)
     from regard.pictures.heatmaps import growth
 
+    own = read_parts(parts)
     names = regard.Run.open(run).checkpoints()
     if len(names) < 2:
         raise UserError(
@@ -231,7 +235,7 @@ def show_training(
     last = len(names) - 1
     names = [names[number * last // (count - 1)] for number in range(count)]  # evenly spaced
 
-    _, result = answered(run, text, checkpoint=names[-1], device=device)
+    _, result = answered(run, text, checkpoint=names[-1], device=device, parts=own)
     record = result.attention
     # A wrong --layer, --head or --block is refused before every checkpoint is loaded.
     _matrix(record, block, "mean", layer, head)
@@ -239,7 +243,9 @@ def show_training(
     matrices = []
     for name in names:
         step = int(name.removeprefix("step-"))
-        attention = regard.load(run, checkpoint=name, device=device).look(text, result.ids)
+        attention = regard.load(run, checkpoint=name, device=device, parts=own).look(
+            text, result.ids
+        )
         matrices.append((step, _matrix(attention, block, "mean", layer, head)))
 
     caption = _caption(record, block, "mean", layer, head)
@@ -255,6 +261,7 @@ def show_beam(
     beam: Beam = None,
     out: Out = Path("beam.png"),
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """The beam as a tree: what the search tried.
     Example: `regard show beam runs/demo "he's calm ." --beam 3`
@@ -262,7 +269,7 @@ def show_beam(
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
-    translator, _ = answered(run, text, beam=beam, device=device)
+    translator, _ = answered(run, text, beam=beam, device=device, parts=read_parts(parts))
     beam_tree(translator.tree(text), title=text, out=out)
     print(out)
 
@@ -273,6 +280,7 @@ def show_embeddings(
     side: Annotated[str, typer.Option(help="source or target.")] = "source",
     count: Annotated[int, typer.Option(min=1, help="So many tokens, frequent ones first.")] = 60,
     out: Out = Path("embeddings.png"),
+    parts: PartsOption = None,
 ) -> None:
     """Embeddings in two dimensions.
     Example: `regard show embeddings runs/demo --side target`
@@ -284,7 +292,7 @@ def show_embeddings(
     if side not in ("source", "target"):
         raise UserError(f"--side {side}: choose source or target")
     tokenizer = opened.source if side == "source" else opened.target
-    model = opened.model()
+    model = opened.model(parts=read_parts(parts))
     half: Any = model.encoder if side == "source" else model.decoder
 
     start = FIRST
@@ -311,6 +319,7 @@ def show_gradients(
         int, typer.Option(min=2, help="Tokens of source and answer together, drawn at random.")
     ] = 100,
     out: Out = Path("gradients.png"),
+    parts: PartsOption = None,
 ) -> None:
     """How far back the gradient of an RNN, LSTM, Transformer or run reaches.
     Example: `regard show gradients --length 60`
@@ -321,7 +330,8 @@ def show_gradients(
     title = "How far back the gradient reaches"
     if runs:
         opened = [regard.Run.open(run) for run in runs]
-        models = {run.path.name: run.model() for run in opened}
+        own = read_parts(parts)
+        models = {run.path.name: run.model(parts=own) for run in opened}
     else:
         models = textbook()
         title += ": untrained, RNN and LSTM without attention"
@@ -339,6 +349,7 @@ def show_positions(
     width: Annotated[int, typer.Option(min=1)] = 64,
     length: Annotated[int, typer.Option(min=1)] = 100,
     out: Out = Path("positions.png"),
+    parts: PartsOption = None,
 ) -> None:
     """Positional encodings as a matrix and as curves.
     Example: `regard show positions --width 32`
@@ -354,7 +365,7 @@ def show_positions(
     else:
         from regard.models.transformer import TransformerEncoder
 
-        encoder = regard.Run.open(name).model().encoder
+        encoder = regard.Run.open(name).model(parts=read_parts(parts)).encoder
         if not isinstance(encoder, TransformerEncoder) or type(encoder.position) is Position:
             raise UserError(
                 f"{name}: its positions are not a table that is added to the embeddings"
@@ -384,6 +395,7 @@ def show_evidence(
         Path | None, typer.Option(help="Draw the occlusion: .png, .svg or .pdf.")
     ] = None,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """What an answer hangs on.
     Example: `regard show evidence runs/demo "he's calm ."`
@@ -391,7 +403,7 @@ def show_evidence(
     refuse_options([text], show_evidence)
     from regard.inspection import evidence
 
-    translator, result = answered(run, text, beam=beam, device=device)
+    translator, result = answered(run, text, beam=beam, device=device, parts=read_parts(parts))
     record = result.attention
     row = None if token is None else _token_number(token, record.target)  # before what takes long
 

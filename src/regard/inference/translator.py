@@ -26,12 +26,13 @@ from regard.inspection.look import look
 from regard.inspection.page import write_answer_page
 from regard.models import Seq2Seq
 from regard.models.ensemble import ensemble
+from regard.models.parts import Parts
 from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.nn.kernels import read_only
 from regard.records.attention import AttentionRecord
 from regard.records.result import Alternative, Option, Result, joined
 from regard.records.tree import Node
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.search import (
     Beam,
     Constraints,

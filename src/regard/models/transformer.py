@@ -35,7 +35,7 @@ class BlockParts:
 
     score: type[Score]
     position: type[Position]
-    block: type[Block] = Block
+    block: type[Block]
 
     def make_block(self, config: TransformerConfig, *, crossing: bool) -> Block:
         """A new block of the encoder or, crossing, of the decoder."""

@@ -1,7 +1,10 @@
 """Data -> a trained run."""
 
+import difflib
+import inspect
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,8 @@ from regard import config as settings
 from regard.config import Config, Settings
 from regard.data.items import Items
 from regard.data.splits import named_data
-from regard.errors import UserError
+from regard.errors import UserError, nearest
+from regard.models.parts import Parts, settings_of
 from regard.nn.devices import pick_device, state_kept
 from regard.presets import preset as read_preset
 from regard.recipes.fitting import fit
@@ -18,7 +22,7 @@ from regard.recipes.preparing import prepare
 from regard.recipes.reporter import Reporter
 from regard.runs import storage
 from regard.runs.claim import Claim, Taken, newest_numbered
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.training.parallel import World
 
 CHANGEABLE = {
@@ -30,6 +34,7 @@ CHANGEABLE = {
     "train.keep",
     "train.average",
     "train.tensorboard",
+    "train.callback",
 }
 """What a resumed run may change; anything else would make it another run."""
 
@@ -42,6 +47,7 @@ def train(
     config: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     start_from: str | Path | None = None,
     parts: Parts = None,
     reporter: Reporter | None = None,
@@ -56,10 +62,20 @@ def train(
 
     Settings come from the preset, over it the TOML file `config`, over that keyword sections:
     train={"steps": 100}.
+
+    If the folder `out` holds a run already: resume=True goes on with it (and if it has come to its
+    end, just returns it), overwrite=True trains it again. parts: classes and functions of your own,
+    such as parts={"score": MyScore}; see docs/how-to/your-own-parts.md.
+
+        run = regard.train("pairs.tsv", out="runs/mine", resume=True, train={"epochs": 5})
     """
     reporter = reporter or Reporter()
-    request = _read_request(data, preset, config, start_from, overrides)
-    folder = _folder_asked_for(request, out, resume)
+    _check_sections(overrides)
+    if resume and overwrite:
+        raise UserError("resume goes on with a run, overwrite deletes it: pass only one of them")
+    given = settings.merge(overrides, settings_of(parts, overrides))
+    request = _read_request(data, preset, config, start_from, given)
+    folder = _folder_asked_for(request, out, resume or overwrite)
     exists = folder is not None and folder.exists()
 
     device = str(request.given.get("train", {}).get("device", "auto"))
@@ -69,10 +85,10 @@ def train(
     with World.join(pick_device(device)) as world, state_kept(world.device):
         if world.rank == 0:  # one process prepares, the others wait and then open what it made
             extended = False
-            if folder is not None and exists:
-                run, extended = _resumed(folder, overrides, resume)
+            if folder is not None and exists and not overwrite:
+                run, extended = _resumed(folder, given, resume)
             else:
-                run = _prepared(request, folder, parts, reporter)
+                run = _prepared(request, folder, parts, reporter, overwrite)
             world.tell(f"{int(extended)} {run.path.resolve()}")
         else:
             flag, _, path = world.tell("").partition(" ")
@@ -81,6 +97,28 @@ def train(
             reporter = Reporter(io.StringIO(), quiet=True)  # rank 0 speaks for all
 
         return fit(run, parts=parts, reporter=reporter, extended=extended, world=world)
+
+
+def _check_sections(overrides: Mapping[str, Any]) -> None:
+    """Refuse what is no section of settings, with what to write."""
+    for name, value in overrides.items():
+        if name in settings.SECTIONS and isinstance(value, Mapping):
+            continue
+        if name in settings.SECTIONS:
+            raise UserError(
+                f"{name}={value!r}: settings stand in a dict by their names, such as "
+                f'train={{"steps": 1000}}'
+            )
+
+        specs = settings.all_settings()
+        near = difflib.get_close_matches(name, {spec.name for spec in specs}, n=1, cutoff=0.7)
+        meant = near[0] if near else name
+        sections = [spec.section for spec in specs if spec.name == meant]
+        ways = [f'{section}={{"{meant}": {value!r}}}' for section in dict.fromkeys(sections)]
+        if not ways:
+            arguments = [*inspect.signature(train).parameters, *settings.SECTIONS]
+            raise UserError(f"train() has no argument {name}{nearest(name, arguments[1:])}")
+        raise UserError(f"train() has no argument {name}: write {' or '.join(ways)}")
 
 
 @dataclass(frozen=True)
@@ -139,12 +177,17 @@ def _folder_asked_for(request: _Request, out: str | Path | None, resume: bool) -
     return None
 
 
-def _prepared(request: _Request, folder: Path | None, parts: Parts, reporter: Reporter) -> Run:
+def _prepared(
+    request: _Request, folder: Path | None, parts: Parts, reporter: Reporter, overwrite: bool
+) -> Run:
     """A new run, ready to train."""
     settings.build(request.given)  # a misspelt setting is told before anything is read
 
-    claim = Claim.take_next(request.first_folder) if folder is None else Claim.take(folder)
-    with claim:
+    if folder is None:
+        claim = Claim.take_next(request.first_folder)
+    else:
+        claim = Claim.take(folder, overwrite=overwrite)
+    with claim, _not_in_training(claim.folder):
         return prepare(
             claim,
             request.given,
@@ -155,12 +198,21 @@ def _prepared(request: _Request, folder: Path | None, parts: Parts, reporter: Re
         )
 
 
+@contextmanager
+def _not_in_training(folder: Path) -> Iterator[None]:
+    """Refuse to overwrite a run while another process trains it."""
+    if folder.exists():
+        with Run.open(folder).locked():
+            pass
+    yield
+
+
 def _resumed(
     folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool
 ) -> tuple[Run, bool]:
     """A run that exists, and whether it goes on beyond its old end."""
     if not resume:
-        raise Taken(f"{folder} exists: --resume goes on with it, --out names another folder")
+        raise Taken.by(folder)
 
     run = Run.open(folder)
     old = settings.to_settings(run.config)
