@@ -433,8 +433,8 @@ class Config:
             "captured",
         ):
             raise UserError(
-                f"train.path={self.train.path} needs model.kind=transformer: another model "
-                f"trains with train.path=auto, plain or packed"
+                f"train.path={self.train.path} needs model.kind=transformer: other models "
+                f"train with train.path=auto, plain or packed"
             )
 
 
