@@ -114,7 +114,8 @@ def test_an_rnn_is_neither_compiled_nor_captured(path):
         assert build(settings).train.path == path
         return
     with pytest.raises(
-        UserError, match=rf"train\.path={path} needs model\.kind=transformer: an RNN trains with"
+        UserError,
+        match=rf"train\.path={path} needs model\.kind=transformer: other models",
     ):
         build(settings)
 

@@ -154,6 +154,11 @@ class TransformerConfig:
         "How attention compares queries and keys; custom:Name for a class of your own.",
         custom=True,
     )
+    block: Literal["standard"] = setting(
+        "standard",
+        "How a layer combines its sublayers; custom:Name for a class of your own.",
+        custom=True,
+    )
     norm: Literal["layer", "rms", "none"] = setting("layer", "Kind of normalisation.")
     placement: Literal["pre", "post"] = setting(
         "pre", "Normalise before each sublayer, or after its residual connection."
@@ -272,7 +277,20 @@ class RNNConfig:
             )
 
 
-ModelConfig = TransformerConfig | RNNConfig
+@dataclass(frozen=True)
+class CustomConfig:
+    """A model of the user's own, called with the sizes of both vocabularies and the options."""
+
+    kind: str = setting("custom:Model", "Model architecture: a class of your own.")
+    options: dict[str, Any] = setting({}, "Arguments of your own model, by name.")
+
+    def __post_init__(self) -> None:
+        # From the command line they come as text.
+        options = {name: _from_text(value) for name, value in self.options.items()}
+        object.__setattr__(self, "options", options)
+
+
+ModelConfig = TransformerConfig | RNNConfig | CustomConfig
 
 
 @dataclass(frozen=True)
@@ -351,7 +369,14 @@ class TrainConfig:
         least=0,
     )
     metric: Literal["loss", "accuracy", "exact_match", "bleu"] = setting(
-        "loss", "Metric on the validation set that selects the best checkpoint."
+        "loss",
+        "Metric on the validation set that selects the best checkpoint; custom:Name for your own.",
+        custom=True,
+    )
+    callback: Literal["none"] = setting(
+        "none",
+        "Called at each line of the log; custom:Name for a function of your own.",
+        custom=True,
     )
     start_from: str = setting(
         "", "Run whose weights and tokenizer training starts from (fine-tuning)."
@@ -423,10 +448,13 @@ class Config:
 
     def _check_path(self) -> None:
         """An RNN needs the lengths of its sentences on the CPU, so no graph can hold its step."""
-        if isinstance(self.model, RNNConfig) and self.train.path in ("compiled", "captured"):
+        if not isinstance(self.model, TransformerConfig) and self.train.path in (
+            "compiled",
+            "captured",
+        ):
             raise UserError(
-                f"train.path={self.train.path} needs model.kind=transformer: an RNN trains with "
-                f"train.path=auto, plain or packed"
+                f"train.path={self.train.path} needs model.kind=transformer: other models "
+                f"train with train.path=auto, plain or packed"
             )
 
 
@@ -547,8 +575,12 @@ def _class_of(section: str, values: Mapping[str, Any]) -> Any:
         return SECTIONS[section]
 
     kind = values.get("kind", "transformer")
+    if isinstance(kind, str) and kind.startswith("custom:"):
+        return CustomConfig
     if not isinstance(kind, str) or kind not in MODELS:
-        raise UserError(f"model.kind={kind}: choose transformer or rnn")
+        raise UserError(
+            f"model.kind={kind}: choose transformer or rnn, or custom:Name for a class of your own"
+        )
     return MODELS[kind]
 
 
@@ -650,6 +682,16 @@ def _converted(value: Any, wanted: Any) -> Any:
     raise ValueError
 
 
+def _from_text(value: Any) -> Any:
+    """What a text says as TOML, such as a number; a text that is no TOML stays one."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return value
+
+
 # ---- layers of settings ----
 
 
@@ -678,7 +720,8 @@ def _drop_other_kind(below: dict[str, Any], values: Mapping[str, Any]) -> None:
     if "kind" not in values or values["kind"] == below.get("kind", "transformer"):
         return
 
-    new_class = MODELS.get(str(values["kind"]), TransformerConfig)
+    kind = str(values["kind"])
+    new_class = CustomConfig if kind.startswith("custom:") else MODELS.get(kind, TransformerConfig)
     known = specs_of("model", new_class)
     for name in list(below):
         if name not in known or name == "kind":

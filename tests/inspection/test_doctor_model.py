@@ -413,7 +413,7 @@ def test_parts_of_ones_own(tiny, tmp_path):
     rows = {row.name: row for row in doctor(run.path)}
     assert failed(rows) == []
     assert (
-        "parts={'score': Mine} to regard.inspection.doctor.doctor, in Python"
+        'pass parts={"score": Mine, "position": Place}, or on the command line'
         in rows["the model can be built"].found
     )
     assert rows[WEIGHTS].passed is rows["resume is exact"].passed is rows[NUMBERS].passed is None

@@ -149,9 +149,9 @@ def test_a_source_that_may_not_be_seen_gives_zeros(close):
     attention = Attention(8, heads=2, bias=False).eval().double()
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     mask = Mask(key_lengths=torch.tensor([3, 0]))
-    fast = attention(x, attention.project(x), mask)
+    fast = attention.attend_to(x, attention.project(x), mask)
     attention.fused = False
-    slow = attention(x, attention.project(x), mask)
+    slow = attention.attend_to(x, attention.project(x), mask)
     assert (fast[1] == 0).all()
     close(fast, slow)
 
@@ -204,7 +204,7 @@ def test_nothing_to_look_at_gives_zeros_and_no_gradient(score, position, keys):
     source = torch.randn(2, keys, 8, dtype=torch.float64, requires_grad=True)
 
     def look():
-        return attention(query, attention.project(source), mask)
+        return attention.attend_to(query, attention.project(source), mask)
 
     fused = attention.fused
     for name, mask in masks_with_empty_rows(queries, keys).items():
@@ -223,7 +223,7 @@ def test_nothing_to_look_at_gives_zeros_and_no_gradient(score, position, keys):
         torch.testing.assert_close(unlearning, expected, atol=1e-12, rtol=1e-12, msg=name)
         for ours, theirs in zip(gradients, expected_gradients, strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-11, rtol=1e-11, msg=name)
-        hold(record.weights[""][0], mask.dense(queries, keys))
+        hold(record.weights["attention"][0], mask.dense(queries, keys))
 
 
 @pytest.mark.parametrize("length", [7, 70, 300])
@@ -305,7 +305,7 @@ def test_watching_is_of_one_thread_only():
     x = torch.randn(1, 3, 8)
 
     def look():
-        attention(x, attention.project(x), Mask())
+        attention.attend_to(x, attention.project(x), Mask())
 
     with watch(attention) as record:
         other = threading.Thread(target=look)

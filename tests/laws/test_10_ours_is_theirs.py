@@ -57,7 +57,7 @@ def test_attention(close, shake, fused, seed, lengths, causal):
     future = torch.ones(size, size, dtype=torch.bool).triu(1) if causal else None
     expected, _ = theirs(x, x, x, key_padding_mask=hidden, attn_mask=future)
     mask = Mask(key_lengths=lengths, causal=causal)
-    close(ours(x, ours.project(x), mask), expected)
+    close(ours.attend_to(x, ours.project(x), mask), expected)
     own = SelfAttention(WIDTH, heads=HEADS).eval().double()
     own.fused = fused
     own.qkv.load_state_dict({"weight": theirs.in_proj_weight, "bias": theirs.in_proj_bias})
@@ -71,7 +71,7 @@ def test_attention_across(close, shake):
     theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, dtype=torch.float64).eval()
     copy_attention(ours, theirs)
     query, keys, values = randn(2, 3, WIDTH), randn(2, 5, WIDTH), randn(2, 5, WIDTH)
-    close(ours(query, ours.project(keys, values), Mask()), theirs(query, keys, values)[0])
+    close(ours.attend_to(query, ours.project(keys, values), Mask()), theirs(query, keys, values)[0])
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -314,7 +314,7 @@ def test_relative_is_shaws_sum(close, shake, causal, score):
     position = POSITIONS["relative"](width, heads, clip=clip)
     attention = shake(Attention(width, heads=heads, score=score, position=position)).double()
     x = randn(2, length, width)
-    found = attention(x, attention.project(x), Mask(causal=causal))
+    found = attention.attend_to(x, attention.project(x), Mask(causal=causal))
     place = torch.arange(length)
     index = (place[None, :] - place[:, None]).clamp(-clip, clip) + clip
     key_vectors, value_vectors = position.keys[index], position.values[index]  # (T, S, D/H)

@@ -26,7 +26,9 @@ from regard.nn import (
 def test_every_width_may_differ(score):
     attention = Attention(6, key_width=5, value_width=7, inner=8, output=3, heads=2, score=score)
     memory = attention.project(torch.randn(2, 4, 5), torch.randn(2, 4, 7))
-    found = attention(torch.randn(2, 9, 6), memory, Mask(key_lengths=torch.tensor([4, 2])))
+    found = attention.attend_to(
+        torch.randn(2, 9, 6), memory, Mask(key_lengths=torch.tensor([4, 2]))
+    )
     assert found.shape == (2, 9, 3)
     found.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in attention.parameters())
@@ -39,7 +41,7 @@ def test_raw_attention_compares_different_widths(score):
     query, keys, values = (
         torch.randn(2, *size, dtype=torch.float64) for size in ((3, 6), (4, 5), (4, 9))
     )
-    found = attention(query, attention.project(keys, values), Mask())
+    found = attention.attend_to(query, attention.project(keys, values), Mask())
     assert found.shape == (2, 3, 9)
     low, high = values.min(1, keepdim=True).values, values.max(1, keepdim=True).values
     assert ((found >= low - 1e-9) & (found <= high + 1e-9)).all()
@@ -49,7 +51,7 @@ def test_raw_dot_attention_has_no_parameters():
     attention = Attention(4, score="dot", projections=False)
     assert list(attention.parameters()) == []
     keys = torch.eye(4)[None] * 50
-    torch.testing.assert_close(attention(keys, attention.project(keys), Mask()), keys)
+    torch.testing.assert_close(attention.attend_to(keys, attention.project(keys), Mask()), keys)
 
 
 @pytest.mark.parametrize("wrong", [{"heads": 3}, {"heads": 2, "projections": False}])
@@ -144,7 +146,7 @@ def test_self_attention_is_attention(score, position):
         lambda a: a.project(other, values).value,
         lambda a: a.read(x)[0],
         lambda a: a.read(rows, None, layout)[1].key,
-        lambda a: a(x, a.project(other), mask),
+        lambda a: a.attend_to(x, a.project(other), mask),
         lambda a: a.look(a.ask(x), a.project(other), mask),
         lambda a: a.itself(rows, mask, positions, layout),
         lambda a: a.across(rows, layout.pack(other), mask, positions, layout, layout),
@@ -184,7 +186,7 @@ def test_a_score_of_ones_own():
     attention = Attention(8, heads=2, score=Negative)
     assert not attention.fused
     x = torch.randn(2, 3, 8)
-    assert attention(x, attention.project(x), Mask(causal=True)).isfinite().all()
+    assert attention.attend_to(x, attention.project(x), Mask(causal=True)).isfinite().all()
 
 
 @pytest.mark.parametrize("kind", POSITIONS)
@@ -195,7 +197,7 @@ def test_dropout_acts_in_training_only(kind):
     x = torch.randn(2, 6, 8)
 
     def look():
-        return attention(x, attention.project(x), Mask(causal=True))
+        return attention.attend_to(x, attention.project(x), Mask(causal=True))
 
     attention.eval()
     assert torch.equal(look(), look())

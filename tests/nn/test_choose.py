@@ -134,7 +134,7 @@ def test_a_device_that_was_never_measured():
     assert short("mps") == short("cuda")
     x = torch.randn(2, 3, 8, device="meta")
     attention = Attention(8, heads=2, dropout=0.5).to("meta")
-    assert attention(x, attention.project(x), Mask(causal=True)).shape == x.shape
+    assert attention.attend_to(x, attention.project(x), Mask(causal=True)).shape == x.shape
 
     own = SelfAttention(8, heads=2, dropout=0.5).to("meta")
     positions = torch.arange(3, device="meta").expand(2, -1)

@@ -219,10 +219,10 @@ def test_nothing_to_look_at_on_a_gpu(score, position, keys):
         module.fused = module.fused and device == "cuda"
         x, s = (t.to(device, dtype).requires_grad_() for t in (query, source))
         mask = Mask(**{name: value.to(device) for name, value in rules.items()})
-        output = module(x, module.project(s), mask)
+        output = module.attend_to(x, module.project(s), mask)
         gradients = torch.autograd.grad(output.square().sum(), [x, s])
         with torch.no_grad():
-            quietly = module(x, module.project(s), mask)
+            quietly = module.attend_to(x, module.project(s), mask)
         return [t.detach().double().cpu() for t in (output, quietly, *gradients)]
 
     for rules in masks:
@@ -271,9 +271,11 @@ def test_decoding_looks_by_triton(gpu, dtype, monkeypatch):
     )
     mask = Mask(key_lengths=torch.tensor([40, 1, 17], device="cuda"))
     with watch(attention) as record:
-        fast = attention(x, attention.project(source), mask)
+        fast = attention.attend_to(x, attention.project(source), mask)
     assert calls == [1]
-    assert torch.equal(record.weights[""][0] > 0, mask.dense(1, 40, x.device).expand(-1, 2, -1, -1))
+    assert torch.equal(
+        record.weights["attention"][0] > 0, mask.dense(1, 40, x.device).expand(-1, 2, -1, -1)
+    )
 
     reference = Attention(128, heads=2).to("cuda").double().eval()
     reference.load_state_dict(

@@ -80,17 +80,17 @@ def test_attention_obeys_every_rule(mask, fused):
     attention.fused = fused
     query, keys = (torch.randn(2, length, 8, dtype=torch.float64) for length in (3, 6))
     memory = attention.project(keys)
-    found = attention(query, memory, mask)
+    found = attention.attend_to(query, memory, mask)
     reference = Attention(8, heads=2).eval().double()
     reference.load_state_dict(attention.state_dict())
     reference.fused = False
-    torch.testing.assert_close(found, reference(query, memory, mask), atol=1e-9, rtol=0)
+    torch.testing.assert_close(found, reference.attend_to(query, memory, mask), atol=1e-9, rtol=0)
     allowed = mask.dense(3, 6).expand(2, 2, 3, 6)
     for s in range(6):
         if not allowed[..., s].any():
             keys[:, s] = 1e3
     torch.testing.assert_close(
-        attention(query, attention.project(keys), mask), found, atol=1e-9, rtol=0
+        attention.attend_to(query, attention.project(keys), mask), found, atol=1e-9, rtol=0
     )
 
 

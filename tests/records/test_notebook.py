@@ -1,11 +1,16 @@
 """In a notebook: results, records and runs show themselves, without a script."""
 
+import html
 import re
 
 import numpy as np
 
 import regard
+from regard.pictures.curves import curves
+from regard.pictures.heatmaps import heatmap
+from regard.records import page as pages
 from regard.records.attention import AttentionRecord
+from regard.records.page import Page
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -48,3 +53,47 @@ def test_a_result_and_a_run_show_themselves(run):
 
 def test_several_models_have_no_one_attention(run):
     assert "load one of them alone" in regard.load(run, run)("1+2")._repr_html_()
+
+
+def test_figures_show_themselves_without_a_magic_line(run):
+    """IPython asks an object for `_repr_png_`; matplotlib's own figure has none."""
+    weights = np.eye(2, dtype=np.float32)
+    for figure in (heatmap(weights, ["a", "b"], ["c", "d"]), curves({"run": run.records()})):
+        assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_an_evaluation_is_a_table(run):
+    evaluation = regard.evaluate(run)
+    assert len(repr(evaluation)) < 1000
+    shown = evaluation._repr_html_()
+    assert len(shown) < 5000
+    assert shown.count("<table>") == 2
+    assert '<td style="text-align: left">exact match</td>' in shown
+    assert "The first 5 of 12 answers" in shown
+    assert "<script" not in shown
+
+    pair = type(evaluation.pairs[0])(HOSTILE[0], (HOSTILE[1],), 1)
+    hostile = type(evaluation)(evaluation.report, [pair], [HOSTILE[2]])._repr_html_()
+    assert not re.search(r"<(script|img)", hostile)
+    assert hostile.count("</table>") == 2
+
+
+def test_a_page_opens_inline(run, tmp_path, monkeypatch):
+    result = regard.load(run)("12+3")
+    page = result.page(evidence=False)
+    shown = page._repr_html_()
+    assert shown.startswith('<iframe srcdoc="')
+    assert 'sandbox="allow-scripts' in shown
+    assert shown.count("<") == 2  # the frame alone: the page itself is escaped
+    assert len(repr(page)) < 100
+    path = result.write_page(tmp_path / "page.html", evidence=False)
+    assert (
+        path.read_text(encoding="utf-8")
+        == page.html
+        == html.unescape(shown).split('"', 1)[1][: len(page.html)]
+    )
+
+    monkeypatch.setattr(pages, "LARGEST", 10)
+    assert Page("<p>far too long</p>")._repr_html_() == (
+        "<p>Page of 19 characters: .write(&#x27;page.html&#x27;) saves it</p>"
+    )

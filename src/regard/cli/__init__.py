@@ -19,6 +19,7 @@ import typer.main
 import regard
 from regard.cli.completion import data_names, preset_names
 from regard.cli.data import data as data_commands
+from regard.cli.parts import PartsOption, read_parts
 from regard.cli.runs import runs
 from regard.cli.settings import setting_meant, settings
 from regard.cli.show import show
@@ -166,6 +167,10 @@ def train(
     start_from: Annotated[
         Path | None, typer.Option("--from", help="Fine-tune: start from the weights of this run.")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a run that stands in the folder.")
+    ] = False,
+    parts: PartsOption = None,
 ) -> None:
     """Train a model.
 
@@ -173,18 +178,30 @@ def train(
 
     Two files side by side: `regard train text.en text.de`
     """
+    from regard.runs.claim import Taken
+
     target_file, words = second_file(settings)
     sections: dict[str, Any] = parse_overrides(words)
-    run = regard.train(
-        data,
-        target_file,
-        preset=preset,
-        config=config,
-        out=out,
-        resume=resume,
-        start_from=start_from,
-        **sections,
-    )
+    try:
+        run = regard.train(
+            data,
+            target_file,
+            preset=preset,
+            config=config,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            start_from=start_from,
+            parts=read_parts(parts),
+            **sections,
+        )
+    except Taken as error:
+        if error.folder is None:
+            raise
+        raise UserError(
+            f"{error.folder} exists: continue it with --resume, replace it with --overwrite, or "
+            f"choose another folder with --out"
+        ) from None
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         folder = f'"{run.path}"' if " " in str(run.path) else run.path
         print(f"\nSaved in {run.path}. Try next:")
@@ -211,6 +228,7 @@ def evaluate(
         typer.Option(help="Translate simultaneously, this many source tokens behind: 1,3,5,inf."),
     ] = None,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Score a run.
 
@@ -221,9 +239,17 @@ def evaluate(
             raise UserError(
                 "--wait is greedy, and judges one run: it goes without --beam and --against"
             )
-        _evaluate_waiting(run, wait, data, split, as_json, device)
+        _evaluate_waiting(run, wait, data, split, as_json, device, read_parts(parts))
         return
-    evaluation = regard.evaluate(run, data, split=split, beam=beam, against=against, device=device)
+    evaluation = regard.evaluate(
+        run,
+        data,
+        split=split,
+        beam=beam,
+        against=against,
+        device=device,
+        parts=read_parts(parts),
+    )
     if as_json:
         print(_evaluation_json(evaluation))
     else:
@@ -233,6 +259,7 @@ def evaluate(
 def _evaluation_json(evaluation: Any) -> str:
     """The scores of an evaluation as a JSON object."""
     values = evaluation.report.as_dict()
+    values.update(evaluation.metrics)
     values["seen_in_training"] = evaluation.seen_in_training
     if evaluation.comparison is not None:
         values["against"] = evaluation.comparison._asdict()
@@ -241,7 +268,7 @@ def _evaluation_json(evaluation: Any) -> str:
 
 def _print_evaluation(evaluation: Any) -> None:
     """Print the scores of an evaluation, and how it compares with another run."""
-    table(["score", "value", "meaning"], evaluation.report.rows())
+    table(["score", "value", "meaning"], evaluation.rows())
     if evaluation.seen_in_training is not None:
         print(
             f"{evaluation.seen_in_training:,} of the {len(evaluation.pairs):,} sources stand in "
@@ -265,13 +292,13 @@ def _compared(comparison: Any) -> str:
 
 
 def _evaluate_waiting(
-    run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str
+    run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str, parts: Any
 ) -> None:
     """Score a run that translates simultaneously, for each number of `wait`."""
     from regard.recipes.evaluation import evaluate_waiting
 
     waits = [_wait(word) for word in wait.split(",")]
-    rows = evaluate_waiting(run, waits, data, split=split, device=device)
+    rows = evaluate_waiting(run, waits, data, split=split, device=device, parts=parts)
     if as_json:
         print(json.dumps([asdict(row) | {"wait": f"{row.wait:g}"} for row in rows]))
         return
@@ -294,14 +321,16 @@ def _wait(word: str) -> float:
 
 
 @app.command()
-def doctor(run: RunFolder, as_json: AsJson = False, device: Device = "auto") -> None:
+def doctor(
+    run: RunFolder, as_json: AsJson = False, device: Device = "auto", parts: PartsOption = None
+) -> None:
     """Check a run: its files, its data and its model.
 
     Example: `regard doctor runs/demo`
     """
     from regard.inspection.doctor import doctor as run_doctor
 
-    rows = run_doctor(run, device=device)
+    rows = run_doctor(run, read_parts(parts), device=device)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
     else:
@@ -327,6 +356,7 @@ def prune(
     ] = 0.5,
     as_json: AsJson = False,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Turn off the attention heads that a model can do without.
 
@@ -334,7 +364,9 @@ def prune(
     """
     from regard.recipes.pruning import prune as run_prune
 
-    pruned = run_prune(run, out, tolerance=tolerance, points=points, device=device)
+    pruned = run_prune(
+        run, out, tolerance=tolerance, points=points, device=device, parts=read_parts(parts)
+    )
     facts = pruned.manifest["pruned"]
     if as_json:
         print(json.dumps(facts))

@@ -12,6 +12,7 @@ import typer
 
 import regard
 from regard.cli.completion import run_folders
+from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import TEXTS, AsJson, Beam, Device, RunFolder, refuse_options, table
 from regard.errors import UserError, nearest
 
@@ -60,7 +61,7 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
 
 
 @show.command("model")
-def show_model(run: RunFolder) -> None:
+def show_model(run: RunFolder, parts: PartsOption = None) -> None:
     """The parts of a model and its settings.
 
     Example: `regard show model runs/demo`
@@ -68,16 +69,16 @@ def show_model(run: RunFolder) -> None:
     from regard.config import to_settings, to_toml
 
     opened = regard.Run.open(run)
-    parts: dict[str, list[Any]] = {}  # parameters by the first names of their path
-    for name, weights in opened.new_model().named_parameters():
+    groups: dict[str, list[Any]] = {}  # parameters by the first names of their path
+    for name, weights in opened.new_model(read_parts(parts)).named_parameters():
         part = re.sub(r"^(\w+\.(blocks\.\d+|\w+)).*", r"\1", name)
-        parts.setdefault(part, []).append(weights)
+        groups.setdefault(part, []).append(weights)
 
-    counts = {part: sum(weights.numel() for weights in group) for part, group in parts.items()}
+    counts = {part: sum(weights.numel() for weights in group) for part, group in groups.items()}
     total = sum(counts.values())
     rows = [
         (part, _shape(group), f"{counts[part]:,}", f"{counts[part] / total:.1%}")
-        for part, group in parts.items()
+        for part, group in groups.items()
     ]
     rows.append(("all", "", f"{total:,}", ""))
     table(["part", "shape", "parameters", "share"], rows)
@@ -138,6 +139,7 @@ def show_attention(
     words: Annotated[bool, typer.Option("--words", help="Show words instead of tokens.")] = False,
     open_it: Open = False,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Where the model looks.
 
@@ -149,7 +151,7 @@ def show_attention(
     is_page = out.suffix.lower() in (".html", ".htm")
     _refuse_conflicts(is_page, heads, bool(layer), bool(head), how, words)
 
-    _, result = answered(run, text, device=device)
+    _, result = answered(run, text, device=device, parts=read_parts(parts))
     record = result.attention.words() if words else result.attention
     matrix = _matrix(record, block, how, layer, head)  # (T, S); refuses what is not there
     title = _title(result)
@@ -241,6 +243,7 @@ def show_training(
     out: Picture = Path("training.png"),
     open_it: Open = False,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Attention during training, checkpoint by checkpoint.
 
@@ -249,6 +252,7 @@ def show_training(
     refuse_options([text], show_training)
     from regard.pictures.heatmaps import growth
 
+    own = read_parts(parts)
     names = regard.Run.open(run).checkpoints()
     if len(names) < 2:
         raise UserError(
@@ -259,7 +263,7 @@ def show_training(
     last = len(names) - 1
     names = [names[number * last // (count - 1)] for number in range(count)]  # evenly spaced
 
-    _, result = answered(run, text, checkpoint=names[-1], device=device)
+    _, result = answered(run, text, checkpoint=names[-1], device=device, parts=own)
     record = result.attention
     # A wrong --layer, --head or --block is refused before every checkpoint is loaded.
     _matrix(record, block, "mean", layer, head)
@@ -267,7 +271,9 @@ def show_training(
     matrices = []
     for name in names:
         step = int(name.removeprefix("step-"))
-        attention = regard.load(run, checkpoint=name, device=device).look(text, result.ids)
+        attention = regard.load(run, checkpoint=name, device=device, parts=own).look(
+            text, result.ids
+        )
         matrices.append((step, _matrix(attention, block, "mean", layer, head)))
 
     caption = _caption(record, block, "mean", layer, head)
@@ -285,6 +291,7 @@ def show_beam(
     out: Picture = Path("beam.png"),
     open_it: Open = False,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """The beam as a tree: what the search tried.
 
@@ -293,7 +300,7 @@ def show_beam(
     refuse_options([text], show_beam)
     from regard.pictures.tree import beam_tree
 
-    translator, result = answered(run, text, beam=beam, device=device)
+    translator, result = answered(run, text, beam=beam, device=device, parts=read_parts(parts))
     beam_tree(translator.tree(text), title=text, out=out)
     print(result.text)
     wrote(out, open_it)
@@ -311,6 +318,7 @@ def show_embeddings(
     ] = "",
     out: Picture = Path("embeddings.png"),
     open_it: Open = False,
+    parts: PartsOption = None,
 ) -> None:
     """Embeddings in two dimensions.
 
@@ -323,7 +331,7 @@ def show_embeddings(
     if side not in ("source", "target"):
         raise UserError(f"--side {side}: choose source or target")
     tokenizer = opened.source if side == "source" else opened.target
-    model = opened.model()
+    model = opened.model(parts=read_parts(parts))
     half: Any = model.encoder if side == "source" else model.decoder
 
     if tokens and count:
@@ -387,6 +395,7 @@ def show_gradients(
     ] = 100,
     out: Picture = Path("gradients.png"),
     open_it: Open = False,
+    parts: PartsOption = None,
 ) -> None:
     """How far back the gradient of an RNN, LSTM, Transformer or run reaches.
 
@@ -398,7 +407,8 @@ def show_gradients(
     title = "How far back the gradient reaches"
     if runs:
         opened = [regard.Run.open(run) for run in runs]
-        models = {run.path.name: run.model() for run in opened}
+        own = read_parts(parts)
+        models = {run.path.name: run.model(parts=own) for run in opened}
     else:
         models = textbook()
         title += ": untrained, RNN and LSTM without attention"
@@ -420,6 +430,7 @@ def show_positions(
     length: Annotated[int, typer.Option(min=1, help="Positions to draw.")] = 100,
     out: Picture = Path("positions.png"),
     open_it: Open = False,
+    parts: PartsOption = None,
 ) -> None:
     """Positional encodings as a matrix and as curves.
 
@@ -433,12 +444,12 @@ def show_positions(
         share = 1 if name == "rotary" else heads
         position = POSITIONS[name](width, share)
     else:
-        position = _position_of_run(name)
+        position = _position_of_run(name, read_parts(parts))
     _draw_position(position, Path(name).name, length, out)
     wrote(out, open_it)
 
 
-def _position_of_run(name: str) -> Any:
+def _position_of_run(name: str, parts: Any) -> Any:
     """The position object of a run, of its first encoder layer if each layer has one."""
     from regard.models.transformer import TransformerEncoder
     from regard.nn.positions import POSITIONS
@@ -449,7 +460,7 @@ def _position_of_run(name: str) -> Any:
                 f"{name}: only a run has such positions to show: regard show positions RUN"
             )
         raise UserError(f"no run {name!r}, nor positions{nearest(name, NAMED_POSITIONS)}")
-    encoder = regard.Run.open(name).model().encoder
+    encoder = regard.Run.open(name).model(parts=parts).encoder
     if not isinstance(encoder, TransformerEncoder):
         raise UserError(f"{name}: a recurrent model has no positional encodings")
     block: Any = encoder.blocks[0]
@@ -514,6 +525,7 @@ def show_evidence(
     ] = None,
     open_it: Open = False,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Which source tokens an answer depends on.
 
@@ -524,7 +536,7 @@ def show_evidence(
         raise UserError("--open opens the picture that --out names, such as --out evidence.png")
     from regard.inspection import evidence
 
-    translator, result = answered(run, text, beam=beam, device=device)
+    translator, result = answered(run, text, beam=beam, device=device, parts=read_parts(parts))
     record = result.attention
     row = None if token is None else _token_number(token, record.target)  # before what takes long
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 import regard
+from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import Beam, Device, RunFolder, reader_may_leave, refuse_options, table
 from regard.config import build, parse_overrides
 from regard.errors import UserError
@@ -102,6 +103,7 @@ def translate(
         typer.Option("--coverage", help="Warn of source words that got little attention; slower."),
     ] = False,
     device: Device = "auto",
+    parts: PartsOption = None,
 ) -> None:
     """Translate texts, or whatever the run was trained to do.
 
@@ -113,6 +115,7 @@ def translate(
         raise UserError(f"--attention {attention}: a page's name must end in .html")
     sampling = _sampling(sample, temperature, top_k, top_p, seed, risk)
     chosen = _search_settings(settings)
+    chosen["parts"] = read_parts(parts)
 
     # What neither --wait nor --at knows.
     others = [input, output, sample, risk, must, forbid, as_json, attention, coverage]

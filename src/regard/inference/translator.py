@@ -23,15 +23,16 @@ from regard.inference.online import Online
 from regard.inference.placed import WORTH, Placed
 from regard.inference.reranking import covered, least_risk
 from regard.inspection.look import look
-from regard.inspection.page import write_answer_page
+from regard.inspection.page import answer_page
 from regard.models import Seq2Seq
 from regard.models.ensemble import ensemble
+from regard.models.parts import Parts
 from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.nn.kernels import read_only
 from regard.records.attention import AttentionRecord
 from regard.records.result import Alternative, Option, Result, joined
 from regard.records.tree import Node
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.search import (
     Beam,
     Constraints,
@@ -583,13 +584,13 @@ class Translator:
         sides = (self.source, self.target)
         return look(placed.model, sides, text, target, self.suppress.to(placed.device), candidates)
 
-    def write_page(self, result: Result, path: str | Path, *, evidence: bool = True) -> Path:
-        """Write one HTML file about an answer.
+    def page(self, result: Result, *, evidence: bool = True) -> str:
+        """The HTML of a page about an answer.
 
-        `result.write_page(path)` is the usual way to ask for it.
+        `result.page()` and `result.write_page(path)` are the usual ways to ask for it.
         """
         tree = self.tree(result.source, no_repeat=result.no_repeat)
-        return write_answer_page(self, result, tree, path, evidence=evidence)
+        return answer_page(self, result, tree, evidence=evidence)
 
     def online(self, wait: float = 3) -> Online:
         """Translate while the source is being written, `wait` tokens behind it.

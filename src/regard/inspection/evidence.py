@@ -319,11 +319,8 @@ def without(model: Seq2Seq, gone: Iterable[Head]) -> Iterator[None]:
     with ExitStack() as hooks:
         for head in gone:
             _, attention = all_heads[head._replace(lost=0.0)]
-            register: Any  # where the heads are still side by side
-            if attention.projections:
-                register = attention.output.register_forward_pre_hook
-            else:
-                register = attention.register_forward_hook
+            # There the heads are still side by side.
+            register = attention.output.register_forward_pre_hook
             silence = partial(_silenced, heads=attention.heads, head=head.head)
             hooks.enter_context(_hooked(register, silence))
         yield

@@ -1,13 +1,12 @@
 """An answer -> one HTML page: attention, evidence, the tree of the beam, other answers."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from regard.inspection.evidence import Reader, correlation, gradient_times_input, occlusion
-from regard.pictures.page import write_page
+from regard.pictures.page import attention_page
 from regard.records.result import Result
 from regard.records.tree import Node
 
@@ -18,10 +17,10 @@ Evidence takes one more reading of the text for each token.
 """
 
 
-def write_answer_page(
-    reader: Reader, result: Result, tree: Sequence[Node], path: str | Path, *, evidence: bool = True
-) -> Path:
-    """Write the page of an answer that was not split. tree: what a beam tries for its source."""
+def answer_page(
+    reader: Reader, result: Result, tree: Sequence[Node], *, evidence: bool = True
+) -> str:
+    """The HTML of an answer that was not split. tree: what a beam tries for its source."""
     record = result.attention
     notes = [f"warning: {warning}" for warning in result.warnings]
     matrices: dict[str, npt.NDArray[Any]] = {}
@@ -38,4 +37,4 @@ def write_answer_page(
         notes.append("A beam alone finds another answer than this one, so its tree is not shown.")
 
     others = [(other.text, other.score) for other in result.alternatives]
-    return write_page(path, record, tree=shown, alternatives=others, evidence=matrices, notes=notes)
+    return attention_page(record, tree=shown, alternatives=others, evidence=matrices, notes=notes)

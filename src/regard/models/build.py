@@ -1,16 +1,16 @@
 """Build a model from a config and the sizes of two vocabularies."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
-from regard.config import ModelConfig, RNNConfig, TransformerConfig
+from regard.config import CustomConfig, ModelConfig, RNNConfig, TransformerConfig
 from regard.errors import UserError
+from regard.models.parts import Parts, check_parts, find_part, is_own
 from regard.models.rnn import RNNDecoder, RNNEncoder
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import BlockParts, TransformerDecoder, TransformerEncoder
-from regard.nn import POSITIONS, SCORES, Embedding
+from regard.nn import POSITIONS, SCORES, Block, Embedding
 from regard.nn.names import look_up
 
 
@@ -18,54 +18,62 @@ def build_model(
     config: ModelConfig,
     source_size: int,
     target_size: int,
-    parts: Mapping[str, type[nn.Module]] | None = None,
+    parts: Parts = None,
 ) -> Seq2Seq:
     """The model that a config describes, with new weights.
 
-    parts: the user's own classes for `score` or `position`, where the config says custom:Name.
+    parts: the user's own classes, where the config says custom:Name.
     """
+    if isinstance(config, CustomConfig):
+        return _custom(config, source_size, target_size, parts)
     if config.tie == "all" and source_size != target_size:
         raise UserError(
             "model.tie=all needs one vocabulary for both sides: set text.share=true or "
             "model.tie=target"
         )
     builders: dict[str, Any] = {"transformer": _transformer, "rnn": _rnn}
-    return builders[config.kind](config, source_size, target_size, parts or {})
+    return builders[config.kind](config, source_size, target_size, parts)
 
 
-def _part(kind: str, name: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+def _part(kind: str, name: str, known: Mapping[str, Any], parts: Parts) -> Any:
     """The class of this name, or the one that was given for custom:Name."""
-    if not name.startswith("custom:"):
-        return look_up(kind, name, known)
-    if kind not in given:
+    return find_part(kind, name, parts) if is_own(name) else look_up(kind, name, known)
+
+
+def _custom(config: CustomConfig, source_size: int, target_size: int, parts: Parts) -> Seq2Seq:
+    """A model of the user's own."""
+    make_model = find_part("model", config.kind, parts)
+    try:
+        inspect.signature(make_model).bind(source_size, target_size, **config.options)
+    except TypeError as error:
         raise UserError(
-            f"model.{kind}={name} is a part of your own: pass parts={{'{kind}': {name[7:]}}}"
-        )
-    return given[kind]
+            f"{config.kind} is called with (source_size, target_size, **model.options): {error}"
+        ) from None
+    return make_model(source_size, target_size, **config.options)
 
 
 def _transformer(
-    config: TransformerConfig, source_size: int, target_size: int, given: Mapping[str, Any]
+    config: TransformerConfig, source_size: int, target_size: int, parts: Parts
 ) -> Seq2Seq:
-    parts = BlockParts(
-        score=_part("score", config.score, SCORES, given),
-        position=_part("position", config.position, POSITIONS, given),
+    check_parts({name: getattr(config, name) for name in ("score", "position", "block")}, parts)
+    chosen = BlockParts(
+        score=_part("score", config.score, SCORES, parts),
+        position=_part("position", config.position, POSITIONS, parts),
+        block=_part("block", config.block, {"standard": Block}, parts),
     )
     source = Embedding(source_size, config.width)
     target = source if config.tie == "all" else Embedding(target_size, config.width)
-    encoder = TransformerEncoder(config, parts, source)
-    decoder = TransformerDecoder(config, parts, target, target_size)
+    encoder = TransformerEncoder(config, chosen, source)
+    decoder = TransformerDecoder(config, chosen, target, target_size)
     return Seq2Seq(encoder, decoder)
 
 
-def _rnn(
-    config: RNNConfig, source_size: int, target_size: int, given: Mapping[str, Any]
-) -> Seq2Seq:
+def _rnn(config: RNNConfig, source_size: int, target_size: int, parts: Parts) -> Seq2Seq:
     source = Embedding(source_size, config.embedding, scaled=False)
     target = (
         source if config.tie == "all" else Embedding(target_size, config.embedding, scaled=False)
     )
-    score = _part("score", config.score, SCORES, given)
+    score = _part("score", config.score, SCORES, parts)
     encoder = RNNEncoder(config, source)
     decoder = RNNDecoder(config, score, target, target_size)
     return Seq2Seq(encoder, decoder)

@@ -200,7 +200,7 @@ class RNNDecoder(Decoder):
         """
         assert state.memory is not None
         together = query.reshape(len(state.lengths), -1, query.shape[-1])  # (B, K · T, D)
-        return self.attention(together, state.memory, mask).reshape(query.shape)
+        return self.attention.attend_to(together, state.memory, mask).reshape(query.shape)
 
     def _read_out(self, states: Tensor, context: Tensor) -> Tensor:
         """tanh(W[context; state]) (Luong et al. 2015, eq. 5)."""

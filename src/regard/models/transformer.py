@@ -15,16 +15,15 @@ from regard.models.seq2seq import Decoder, Encoder, Memory
 from regard.models.slots import TransformerState
 from regard.nn import (
     Attention,
+    Block,
     Embedding,
-    FeedForward,
     KeyValue,
     Layout,
     Mask,
     Position,
-    Residual,
     Score,
-    SelfAttention,
 )
+from regard.nn.blocks import Source
 from regard.nn.kernels import dropout
 from regard.nn.layers import make_norm
 from regard.nn.precision import lowered
@@ -36,6 +35,27 @@ class BlockParts:
 
     score: type[Score]
     position: type[Position]
+    block: type[Block]
+
+    def make_block(self, config: TransformerConfig, *, crossing: bool) -> Block:
+        """A new block of the encoder or, crossing, of the decoder."""
+        return self.block(
+            config.width,
+            heads=config.heads,
+            inner=config.ffn,
+            crossing=crossing,
+            score=self.score,
+            position=self.make_position(config, in_attention=True),
+            norm=config.norm,
+            placement=config.placement,
+            activation=config.activation,
+            residual=config.residual,
+            feedforward=config.feedforward,
+            bias=config.bias,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
+        )
 
     def make_position(self, config: TransformerConfig, *, in_attention: bool) -> Position:
         """The position object of the embeddings, or of one attention.
@@ -49,98 +69,6 @@ class BlockParts:
             max_positions=config.max_positions,
             clip=config.relative_clip,
         )
-
-
-Source = tuple[KeyValue | Memory, Mask, Layout]
-"""What a decoder's block attends to in the source, the mask for it, and the layout of its queries.
-
-In training the source is not projected yet: it is a Memory.
-"""
-
-
-class Block(nn.Module):
-    """Self-attention, attention to the source if this is a decoder's block, then feed-forward."""
-
-    def __init__(self, config: TransformerConfig, parts: BlockParts, *, crossing: bool) -> None:
-        super().__init__()
-
-        def attention(kind: type[Attention], position: Position | None) -> Attention:
-            return kind(
-                config.width,
-                heads=config.heads,
-                score=parts.score,
-                position=position,
-                bias=config.bias,
-                dropout=config.attention_dropout,
-            )
-
-        def residual() -> Residual:
-            return Residual(
-                config.width,
-                norm=config.norm,
-                placement=config.placement,
-                dropout=config.dropout,
-                residual=config.residual,
-            )
-
-        self.attention = attention(SelfAttention, parts.make_position(config, in_attention=True))
-        self.attention_residual = residual()
-        if crossing:
-            no_position = None  # positions in the source cannot be compared with the target's
-            self.cross = attention(Attention, no_position)
-            self.cross_residual = residual()
-
-        self.feedforward = config.feedforward
-        if config.feedforward:
-            self.feed = FeedForward(
-                config.width,
-                config.ffn,
-                activation=config.activation,
-                dropout=config.activation_dropout,
-            )
-            self.feed_residual = residual()
-
-    def forward(
-        self,
-        x: Tensor,
-        mask: Mask,
-        positions: Tensor,
-        layout: Layout,
-        before: KeyValue | None = None,
-        source: Source | None = None,
-        *,
-        keep: bool = False,
-    ) -> tuple[Tensor, KeyValue | None]:
-        """Packed rows (N, D), on top of what was read before -> the same shape.
-
-        keep: also return the keys and values of all that has been read by now, for the next call.
-        """
-        kept: list[KeyValue] = []
-
-        def look(x: Tensor) -> Tensor:
-            if not keep:
-                return self.attention.itself(x, mask, positions, layout)
-            queries, new = self.attention.read(x, positions, layout)
-            kept.append(new if before is None else before.append(new))
-            return self.attention.look(queries, kept[0], mask, positions, layout)
-
-        x = self.attention_residual(x, look)
-        if source is not None:
-            memory, source_mask, query_layout = source
-
-            def look_across(x: Tensor) -> Tensor:
-                if isinstance(memory, KeyValue):
-                    return self.cross(x, memory, source_mask, positions, query_layout)
-                assert memory.layout is not None
-                return self.cross.across(
-                    x, memory.states, source_mask, positions, query_layout, memory.layout
-                )
-
-            x = self.cross_residual(x, look_across)
-
-        if self.feedforward:
-            x = self.feed_residual(x, self.feed)
-        return x, kept[0] if keep else None
 
 
 def enter(
@@ -164,7 +92,7 @@ class TransformerEncoder(Encoder):
         self.embedding = embedding
         self.position = parts.make_position(config, in_attention=False)
         self.blocks = nn.ModuleList(
-            Block(config, parts, crossing=False) for _ in range(config.encoder_layers)
+            parts.make_block(config, crossing=False) for _ in range(config.encoder_layers)
         )
         self.norm = make_norm(config.norm if config.placement == "pre" else "none", config.width)
         self.dropout = config.dropout
@@ -239,7 +167,7 @@ class TransformerDecoder(Decoder):
         self.embedding = embedding
         self.position = parts.make_position(config, in_attention=False)
         self.blocks = nn.ModuleList(
-            Block(config, parts, crossing=True) for _ in range(config.decoder_layers)
+            parts.make_block(config, crossing=True) for _ in range(config.decoder_layers)
         )
         self.norm = make_norm(config.norm if config.placement == "pre" else "none", config.width)
         self.out = nn.Linear(config.width, size, bias=False)
@@ -353,8 +281,11 @@ class TransformerDecoder(Decoder):
         own: list[KeyValue] = []
         for i, block in enumerate(self.blocks):
             before = state.own[i] if state.own else None
-            memory = state.cross[i] if state.raw is None else state.raw
-            source = (memory, source_mask, layout)
+            source: Source
+            if state.raw is None:
+                source = (state.cross[i], source_mask, layout, None)
+            else:
+                source = (state.raw.states, source_mask, layout, state.raw.layout)
             x, read = block(x, target_mask, positions, layout, before, source, keep=keep)
             if read is not None:
                 own.append(read)

@@ -1,9 +1,11 @@
-"""The parts of models: masks, scores, positions, attention, layers, recurrence, state.
+"""The parts of models: masks, scores, positions, attention, layers, blocks,
+recurrence, state.
 
 They can be used alone, and know nothing of text.
 """
 
 from regard.nn.attention import Attention, Record, SelfAttention, attend, watch
+from regard.nn.blocks import Block, DecoderBlock, EncoderBlock
 from regard.nn.layers import Embedding, FeedForward, Residual, RMSNorm
 from regard.nn.masks import Layout, Mask, masked_softmax
 from regard.nn.positions import POSITIONS, Position, sinusoids
@@ -15,7 +17,10 @@ __all__ = [
     "POSITIONS",
     "SCORES",
     "Attention",
+    "Block",
+    "DecoderBlock",
     "Embedding",
+    "EncoderBlock",
     "FeedForward",
     "KeyValue",
     "Layout",

@@ -70,11 +70,13 @@ def _watching() -> Record | None:
 
 @contextmanager
 def watch(model: nn.Module) -> Iterator[Record]:
-    """Record the weights of every Attention in the model.
+    """Record the weights of every Attention in the model, by its name there.
 
-    Only this thread's calls are recorded; no output bit changes.
+    An Attention that is the model itself has the name "attention". Only this thread's calls are
+    recorded; no output bit changes.
     """
-    names = {id(m): name for name, m in model.named_modules() if isinstance(m, Attention)}
+    modules = model.named_modules()
+    names = {id(m): name or "attention" for name, m in modules if isinstance(m, Attention)}
     record = Record(names)
     token = _record.set(record)
     _watchers.append(record)
@@ -88,13 +90,27 @@ def watch(model: nn.Module) -> Iterator[Record]:
 class Attention(nn.Module):
     """One class for all kinds of attention: Bahdanau, Luong, multi-head, cross, causal.
 
-    `SelfAttention` is the same with one product for queries, keys and values.
+    Batch first, as with `torch.nn.MultiheadAttention(batch_first=True)`, and it returns the output
+    alone. `SelfAttention` is the same with one product for queries, keys and values.
 
     width: of the query. key_width, value_width: of what is looked at (default: width). inner: of
     all heads together (default: width). output: of the result (default: width). score: a name of
     `SCORES` or a class. position: a name of `POSITIONS` that acts inside attention (`relative`,
     `rotary`, `alibi`), or an object. projections=False: the textbook's raw form; one head compares
     the query itself with the keys themselves and pools the values themselves.
+
+    >>> attention = Attention(64, heads=4)
+    >>> query = torch.randn(2, 5, 64)  # (B, T, D)
+    >>> source = torch.randn(2, 7, 64)  # (B, S, D)
+    >>> attention(query, source, source).shape
+    torch.Size([2, 5, 64])
+
+    Sentences of 7 and of 3 tokens, and the weights that were used:
+
+    >>> with watch(attention) as record:
+    ...     output = attention(query, source, source, mask=torch.tensor([7, 3]))
+    >>> record.weights["attention"][0].shape  # (B, H, T, S)
+    torch.Size([2, 4, 5, 7])
     """
 
     def __init__(
@@ -125,10 +141,11 @@ class Attention(nn.Module):
         make_score = look_up("score", score, SCORES) if isinstance(score, str) else score
         if projections:
             self._make_projections(width, key_width, value_width, inner, bias)
-            self.output = nn.Linear(inner, output or width, bias=bias)
+            self.output: nn.Module = nn.Linear(inner, output or width, bias=bias)
             self._initialise()
             self.score: Score = make_score(heads, inner // heads, inner // heads, score_width)
         else:
+            self.output = nn.Identity()
             self.score = make_score(1, width, key_width, score_width)
 
         self.position = _position(position, inner if projections else width, heads)
@@ -141,6 +158,7 @@ class Attention(nn.Module):
         # Asked in every call, and slow to ask a module for.
         self._scale = self.score.scale
         self._head_width = self.score.query_width
+        self._widths = (width, key_width, value_width)
         self._plain = type(self.position) is Position and type(self.score).prepare is Score.prepare
 
     def _make_projections(
@@ -163,6 +181,42 @@ class Attention(nn.Module):
                     nn.init.xavier_uniform_(matrix)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+
+    # ---- the door for a model of one's own ----
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Mask | None = None
+    ) -> Tensor:
+        """query (B, T, D), key (B, S, D), value (B, S, D) -> output (B, T, D).
+
+        mask: where True, a query may look (the reverse of `torch.nn.MultiheadAttention`); bool of
+        (T, S), (B, T, S) or (B, H, T, S). Or the lengths of the keys, (B,) or (B, T); or a `Mask`,
+        such as Mask(causal=True). A query that may look at nothing gets zeros before the output
+        projection.
+        """
+        self._check_shapes(query, key, value)
+        if query is key and key is value:
+            q, memory = self.read(query)
+        else:
+            q = self.ask(query)
+            memory = self.project(key, None if value is key else value)
+
+        shape = (query.shape[0], self.heads, query.shape[1], key.shape[1])
+        return self.look(q, memory, Mask.of(mask, shape))
+
+    def _check_shapes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Refuse what does not fit before a product of matrices fails on it."""
+        names = ("query", "key", "value")
+        for name, x, width in zip(names, (query, key, value), self._widths, strict=True):
+            fixed = self.projections or name == "query"  # raw values may have any width
+            if x.dim() != 3 or (fixed and x.shape[-1] != width):
+                raise UserError(
+                    f"{name} has the shape {tuple(x.shape)}: it must be (batch, length, {width})"
+                )
+        if not query.shape[0] == key.shape[0] == value.shape[0]:
+            raise UserError("query, key and value must have the same batch size, on their axis 0")
+        if key.shape[1] != value.shape[1]:
+            raise UserError(f"{key.shape[1]} keys and {value.shape[1]} values: they go in pairs")
 
     # ---- from rows to heads ----
 
@@ -240,7 +294,7 @@ class Attention(nn.Module):
         """
         return self.ask(x, positions, layout), self.project(x, None, positions, layout)
 
-    def forward(
+    def attend_to(
         self,
         query: Tensor,
         memory: KeyValue,
@@ -248,7 +302,7 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Tensor:
-        """Attention of a query (B, T, D) to a memory -> the same shape.
+        """Attention of a query (B, T, D) to a memory -> the same shape: project once, ask often.
 
         The query may be packed, (N, D) with its layout.
         """
@@ -268,7 +322,7 @@ class Attention(nn.Module):
         layout: Layout,
         key_layout: Layout,
     ) -> Tensor:
-        """`forward(x, project(states))` for packed rows (N, D) and (M, D).
+        """`attend_to(x, project(states))` for packed rows (N, D) and (M, D).
 
         For training, where nobody needs the keys afterwards.
         """
@@ -278,10 +332,10 @@ class Attention(nn.Module):
             q = self._queries(x, None)  # (N, inner)
             k, v = self._keys_values(states, None, None)  # (M, inner)
             context = kernel(case, q, k, v)  # (N, inner)
-            return self.output(context) if self.projections else context
+            return self.output(context)
 
         memory = self.project(states, layout=key_layout)
-        return self(x, memory, mask, positions, layout)
+        return self.attend_to(x, memory, mask, positions, layout)
 
     def look(
         self,
@@ -314,7 +368,7 @@ class Attention(nn.Module):
         context = context.transpose(1, 2).flatten(2)  # (B, T, inner)
         if layout is not None:
             context = layout.pack(context)  # (N, inner)
-        return self.output(context) if self.projections else context
+        return self.output(context)
 
     def lengths(self, value: Tensor) -> Tensor:
         """How long a vector each head adds to the output for a value (Kobayashi et al. 2020).
@@ -322,7 +376,7 @@ class Attention(nn.Module):
         Values (B, H, S, D) -> (B, H, S).
         """
         if self.projections:
-            weight = self.output.weight.detach()  # (out, H · D)
+            weight: Tensor = self.output.get_parameter("weight").detach()  # (out, H · D)
             by_head = weight.unflatten(1, (self.heads, -1)).movedim(1, 0)  # (H, out, D)
             value = value @ by_head.mT.to(value.dtype)
         return value.float().norm(dim=-1)

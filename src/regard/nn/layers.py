@@ -1,6 +1,6 @@
 """The position-wise parts of a Transformer: embedding, feed-forward, norm, residual.
 
-All but the embedding take (…, D) and return the same shape.
+All but the embedding take (…, D), and return the same shape unless told otherwise.
 """
 
 import math
@@ -67,16 +67,31 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """W₂ f(W₁x), or gated: W₂ (f(W₁x) ⊙ W₃x) (Shazeer 2020); W₁ and W₃ lie in one layer."""
+    """W₂ f(W₁x), or gated: W₂ (f(W₁x) ⊙ W₃x) (Shazeer 2020); W₁ and W₃ lie in one layer.
+
+    (…, width) -> (…, outputs). inner: width between the two (default: four times width). outputs:
+    width of the result (default: width). activation: `relu`, `gelu`, or gated: `geglu`, `swiglu`.
+
+    >>> feed = FeedForward(64, 256, outputs=10)
+    >>> feed(torch.randn(2, 5, 64)).shape
+    torch.Size([2, 5, 10])
+    """
 
     def __init__(
-        self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0
+        self,
+        width: int,
+        inner: int | None = None,
+        *,
+        outputs: int | None = None,
+        activation: str = "relu",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.activation = look_up("activation", activation, ACTIVATIONS)
         self.gated = activation.endswith("glu")
+        inner = inner or 4 * width
         self.inner = nn.Linear(width, inner * (2 if self.gated else 1))
-        self.outer = nn.Linear(inner, width)
+        self.outer = nn.Linear(inner, outputs or width)
         self.dropout = dropout
         for layer in (self.inner, self.outer):
             nn.init.xavier_uniform_(layer.weight)

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.errors import UserError
+
 
 @dataclass(frozen=True, eq=False)
 class Mask:
@@ -42,6 +44,39 @@ class Mask:
         """
         shape = (allowed.shape[-2], allowed.shape[-1])
         return cls(extra=allowed, filled=True, _made={shape: allowed, (*shape, bias.dtype): bias})
+
+    @classmethod
+    def of(cls, mask: Tensor | Self | None, shape: tuple[int, int, int, int]) -> Self:
+        """Any mask that a caller may write, for scores of this shape (B, H, T, S).
+
+        None: every query may look at every key. A bool tensor (T, S), (B, T, S) or (B, H, T, S),
+        True = may look, where a 1 stands for any size. Whole numbers: lengths of the keys, (B,) or
+        (B, T).
+        """
+        if mask is None:
+            return cls()
+        if isinstance(mask, cls):
+            return mask
+        assert isinstance(mask, Tensor)
+        batch, _, queries, keys = shape
+        size = tuple(mask.shape)
+        if mask.dtype == torch.bool:
+            rule = mask[:, None] if mask.dim() == 3 else mask
+            full = {2: (queries, keys), 3: (batch, queries, keys), 4: shape}.get(mask.dim(), ())
+            if full and all(ours in (1, theirs) for ours, theirs in zip(size, full)):
+                return cls(extra=rule)
+            advice = "; a mask of the keys is mask[:, None, :]" if size == (batch, keys) else ""
+            raise UserError(
+                f"a bool mask of {size}: it must be (T, S) = {(queries, keys)}, (B, T, S) = "
+                f"{(batch, queries, keys)} or (B, H, T, S) = {shape}{advice}"
+            )
+
+        if mask.is_floating_point() or size not in ((batch,), (batch, queries)):
+            raise UserError(
+                f"a mask of {mask.dtype} and {size}: write a bool mask, True = may look, or the "
+                f"lengths of the keys as whole numbers, {(batch,)} or {(batch, queries)}"
+            )
+        return cls(key_lengths=mask)
 
     def dense(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
         """The mask as a tensor (B or 1, 1 or H, T, S). Made once for all layers that ask."""

@@ -82,7 +82,7 @@ def blank(width: float, height: float, title: str) -> Figure:
 
     A long title makes it higher, not wider.
     """
-    from matplotlib.figure import Figure
+    from regard.pictures.figure import InlineFigure
 
     wide_letters = sum(unicodedata.east_asian_width(letter) in "WF" for letter in title)
     wide_share = wide_letters / max(len(title), 1)
@@ -90,7 +90,7 @@ def blank(width: float, height: float, title: str) -> Figure:
     clean = "".join(_title_letter(letter) for letter in title)
     lines = textwrap.wrap(clean, letters, max_lines=6, placeholder=" …", break_on_hyphens=False)
     lines = _isolated_lines(lines)
-    figure = Figure(figsize=(width, height + 0.18 * (len(lines) - 1)), layout="compressed")
+    figure = InlineFigure(figsize=(width, height + 0.18 * (len(lines) - 1)), layout="compressed")
     figure.suptitle("\n".join(lines), fontsize=11, **text_style())
     return figure
 

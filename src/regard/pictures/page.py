@@ -23,6 +23,7 @@ import numpy as np
 from regard.errors import UserError
 from regard.pictures import shown
 from regard.records.attention import AttentionRecord, isolated, words_of_tokens
+from regard.records.page import Page, page_path
 from regard.records.tree import Node
 
 # What each block is called, and its rows and columns.
@@ -108,13 +109,8 @@ def attention_page(
 
 def write_page(path: str | PathLike[str], record: AttentionRecord, **more: Any) -> Path:
     """Write `attention_page(record, **more)` to `path` and say where it is."""
-    place = Path(path)
-    if place.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"cannot write a page to {place}: its name must end in .html")
-    page = attention_page(record, **more)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(page, encoding="utf-8")
-    return place
+    place = page_path(path)  # a wrong name is told before the page is made
+    return Page(attention_page(record, **more)).write(place)
 
 
 def _tab_title(record: AttentionRecord, title: str) -> str:

@@ -5,6 +5,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
 
 from regard.data.corpus import encode
@@ -18,6 +19,7 @@ from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.inference.online import check_online
 from regard.inference.translator import Translator, load
+from regard.models.parts import Parts, listed
 from regard.recipes.preparing import open_split_of, open_splits, seen_in_training
 from regard.records.result import Result
 from regard.runs.run import Run
@@ -26,17 +28,46 @@ from regard.scoring.latency import average_lagging, delays, laal
 from regard.scoring.significance import Comparison, Metric, paired_bootstrap
 from regard.training.loss import mean_loss
 
+SHOWN = 5
+"""Answers that a notebook shows below the scores."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A report, with the answers it judges."""
+    """A report, with the answers it judges. In a notebook it is a table."""
 
     report: Report
-    pairs: list[Pair]
-    answers: list[str]
+    pairs: list[Pair] = dataclasses.field(repr=False)
+    answers: list[str] = dataclasses.field(repr=False)
     comparison: Comparison | None = None
     # How many of the sources; None: the training data is not there any more.
     seen_in_training: int | None = None
+    # By metrics of the user's own.
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """For a table: name, value, and what it means in one line."""
+        own = [(name, f"{value:.4g}", "your own metric") for name, value in self.metrics.items()]
+        return [*self.report.rows(), *own]
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the scores, and the first answers beside their references."""
+        scores = _html_table(("score", "value", "meaning"), self.rows())
+        samples = [
+            (pair.source, answer, "✓ the same" if answer in pair.targets else pair.targets[0])
+            for pair, answer in zip(self.pairs[:SHOWN], self.answers)
+        ]
+        caption = f"The first {len(samples)} of {len(self.pairs):,} answers"
+        answers = _html_table(("source", "answer", "reference"), samples)
+        return f"{scores}<p>{caption}</p>{answers}"
+
+
+def _html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts, each escaped."""
+    style = 'style="text-align: left"'
+    lines = ["".join(f"<th {style}>{escape(name)}</th>" for name in headings)]
+    lines += ["".join(f"<td {style}>{escape(cell)}</td>" for cell in row) for row in rows]
+    return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
 
 def evaluate(
@@ -47,19 +78,22 @@ def evaluate(
     beam: int | None = None,
     against: str | Path | Run | None = None,
     device: str = "auto",
+    parts: Parts = None,
 ) -> Evaluation:
     """Judge a run on a split of its own data, or on `data`.
 
     `data` may also be pairs, in any form that `train` takes. A file or pairs are judged as a whole.
     Each source is translated once, and judged against all its references. `against`: another run to
-    compare with, by BLEU, or by exact match where BLEU says nothing.
+    compare with, by BLEU, or by exact match where BLEU says nothing. parts: classes of your own
+    that the runs need, and metrics of your own: parts={"metric": share_of_short_answers}, a
+    function of the answers and of the references of each.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, seen = _judged_and_seen(run, data, split)
     sources = [pair.source for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
 
-    translator = load(run, beam=beam, device=device)
+    translator = load(run, beam=beam, device=device, parts=parts)
     # A run that lower-cases cannot write capitals: its references are lower-cased, too.
     normalise = translator.target.normalise
     references = [[normalise(target) for target in pair.targets] for pair in pairs]
@@ -70,7 +104,7 @@ def evaluate(
 
     comparison = None
     if against is not None:
-        other_results = load(against, beam=beam, device=device).translate(sources)
+        other_results = load(against, beam=beam, device=device, parts=parts).translate(sources)
         other_answers = [normalise(result.text) for result in other_results]
         metric: Metric = "bleu" if bleu_applies(references, tokenize) else "exact_match"
         comparison = paired_bootstrap(
@@ -92,7 +126,12 @@ def evaluate(
     if normalise.lowercase and scores.bleu_signature is not None:
         signature = scores.bleu_signature.replace("case:mixed", "case:lc")
         scores = dataclasses.replace(scores, bleu_signature=signature)
-    return Evaluation(scores, pairs, answers, comparison, seen)
+    metrics = {
+        part.name: float(part.value(answers, references))
+        for part in listed(parts)
+        if part.kind == "metric"
+    }
+    return Evaluation(scores, pairs, answers, comparison, seen, metrics)
 
 
 def _reference_loss(run: Run, translator: Translator, pairs: list[Pair]) -> dict[str, float]:
@@ -129,6 +168,7 @@ def evaluate_waiting(
     *,
     split: str = "test",
     device: str = "auto",
+    parts: Parts = None,
 ) -> list[Waiting]:
     """Judge simultaneous translation, which is greedy, once for each of `waits`.
 
@@ -136,12 +176,12 @@ def evaluate_waiting(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     pairs = [pair for pair in group_references(_judged(run, data, split)) if pair.source.strip()]
-    return [_evaluate_wait(run, pairs, wait, device) for wait in waits]
+    return [_evaluate_wait(run, pairs, wait, device, parts) for wait in waits]
 
 
-def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str) -> Waiting:
+def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str, parts: Parts) -> Waiting:
     """Quality and lag of a run that stays `wait` source tokens behind."""
-    translator = load(run, beam=1, device=device)
+    translator = load(run, beam=1, device=device, parts=parts)
     check_online(translator.model)
     translator.model.decoder.wait = 0 if wait == math.inf else int(wait)
     results = list(translator.translate([pair.source for pair in pairs]))

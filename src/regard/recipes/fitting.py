@@ -7,7 +7,7 @@ import dataclasses
 import math
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -17,12 +17,13 @@ from regard.data.corpus import Corpus
 from regard.errors import Failed, Interrupted, UserError
 from regard.inference.translator import Translator
 from regard.models import Seq2Seq
+from regard.models.parts import Parts, find_part, is_own
 from regard.nn.devices import on_device, pick_device, state_kept
 from regard.pictures.curves import curves
 from regard.recipes.outcome import dev_pairs, finish
 from regard.recipes.reporter import Reporter, Update
 from regard.runs import storage
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.runs.weights import get_weights, set_weights
 from regard.scoring import bleu, bleu_applies, exact_match
 from regard.training.checkpoint import (
@@ -32,11 +33,15 @@ from regard.training.checkpoint import (
     save_average,
     save_checkpoint,
 )
+from regard.training.event import Event
 from regard.training.forecast import forecast
 from regard.training.loss import mean_loss
 from regard.training.parallel import World
 from regard.training.start import initial_model, make_trainer
 from regard.training.trainer import Progress, Trainer, Trouble, Validate
+
+Callback = Callable[[Event], Any]
+"""A function of the user's own, which returns True to end the training."""
 
 
 def fit(
@@ -59,7 +64,7 @@ def fit(
         trainer = _resumed_trainer(run, parts, reporter, extended, world)
         forecast(trainer, reporter.say)
         _say_if_few_checkpoints(run, trainer, reporter)
-        validate = _validator(run, world.device)
+        validate = _validator(run, world.device, parts)
 
         with _stop_request() as stop_request:
             _train(run, trainer, parts, validate, reporter, stop_request)
@@ -141,7 +146,10 @@ def _train(
 
     When too many steps had to be left out, it goes back to the last healthy checkpoint.
     """
-    hooks = _Hooks(run, trainer, reporter, stop_request)
+    callback = None
+    if is_own(run.config.train.callback):
+        callback = find_part("callback", run.config.train.callback, parts)
+    hooks = _Hooks(run, trainer, reporter, stop_request, callback)
     with reporter.bar(trainer.steps, trainer.progress.step, hooks.picture) as bar:
         hooks.bar = bar
         while True:
@@ -165,9 +173,16 @@ class _Hooks:
     bar: Update  # set before training starts
 
     def __init__(
-        self, run: Run, trainer: Trainer, reporter: Reporter, stop_request: _StopRequest
+        self,
+        run: Run,
+        trainer: Trainer,
+        reporter: Reporter,
+        stop_request: _StopRequest,
+        callback: Callback | None,
     ) -> None:
         self._run = run
+        self._callback = callback
+        self._callback_wants_end = False
         self._trainer = trainer
         self._reporter = reporter
         self._stop_request = stop_request
@@ -197,6 +212,11 @@ class _Hooks:
                 self._reporter.warn(f"{self._problem(error)}: the log has gaps; training goes on")
             self._log_has_gaps = True
 
+        if self._callback is not None and self._is_first:
+            event = Event(kind, values["step"], dict(values), self._trainer.model, self._run)
+            if self._callback(event) is True:
+                self._callback_wants_end = True
+
     def tick(self, progress: Progress) -> None:
         """Move the bar, and tell it the time that train.minutes leaves."""
         names = ("loss", "dev loss", "accuracy", "dev accuracy")  # the most important ones first
@@ -207,6 +227,8 @@ class _Hooks:
         minutes = self._trainer.config.minutes
         at_most = 60 * minutes - progress.seconds if minutes else math.inf
         self.bar(progress.step, *notes, at_most=at_most)
+        if self._callback is not None and self._trainer.world.any(self._callback_wants_end):
+            progress.finished = True
 
     def stop(self) -> bool:
         """Whether a signal asked for the end."""
@@ -301,23 +323,25 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
     )
 
 
-def _validator(run: Run, device: torch.device) -> Validate | None:
+def _validator(run: Run, device: torch.device, parts: Parts) -> Validate | None:
     """What looks at the dev data; None: there is none.
 
-    It measures loss and accuracy of every token, and with train.metric=exact_match or bleu also
-    decodes the first sentences. BLEU is left out where it says nothing and is not asked for.
+    It measures loss and accuracy of every token. With train.metric=exact_match, bleu or one of the
+    user's own it also decodes the first sentences. BLEU is left out where it says nothing and is
+    not asked for.
     """
+    metric = run.config.train.metric
+    own_metric = find_part("metric", metric, parts) if is_own(metric) else None
     if not (run.path / "data" / "dev").exists():
         return None
     corpus = Corpus.open(run.path / "data" / "dev")
     pairs = dev_pairs(run, 500)
     references = [pair.targets for pair in pairs]
-    metric = run.config.train.metric
     tokenize = run.config.data.bleu_tokenize
 
     def validate(model: Seq2Seq) -> Mapping[str, float]:
         scores = mean_loss(model, corpus, run.config.data.batch_tokens, device)
-        if metric in ("exact_match", "bleu"):
+        if metric in ("exact_match", "bleu") or own_metric is not None:
             greedy = dataclasses.replace(run.config.search, width=1)
             translator = Translator(model, run.source, run.target, greedy)
             results = translator.translate(pair.source for pair in pairs)
@@ -325,6 +349,8 @@ def _validator(run: Run, device: torch.device) -> Validate | None:
             scores["exact_match"] = exact_match(answers, references)
             if metric == "bleu" or bleu_applies(references, tokenize):
                 scores["bleu"] = bleu(answers, references, tokenize).score
+            if own_metric is not None:
+                scores[metric] = float(own_metric(answers, references))
         return scores
 
     return validate

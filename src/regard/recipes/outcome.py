@@ -9,10 +9,11 @@ from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import group_references
 from regard.inference.translator import load
+from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
 from regard.runs import storage
 from regard.runs.card import write_card
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.training.forecast import duration
 from regard.training.trainer import Trainer
 

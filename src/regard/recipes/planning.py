@@ -139,7 +139,8 @@ def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
         reasons.append(reason)
 
     text = build(merge({"text": chosen["text"]}, {"text": given.get("text", {})})).text
-    if not text.share:
+    has_ties = not str(given_model.get("kind", "")).startswith("custom:")
+    if not text.share and has_ties:
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
     if splits.name in TUNED:
         reasons.append(f"(--preset {TUNED[splits.name]} was tuned for this task)")

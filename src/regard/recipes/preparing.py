@@ -29,11 +29,12 @@ from regard.data.splits import (
 from regard.data.tasks import TASKS
 from regard.errors import UserError
 from regard.models import build_model
+from regard.models.parts import Parts
 from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.recipes import planning
 from regard.recipes.reporter import Reporter
 from regard.runs.claim import Claim
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.text.normaliser import Normaliser
 from regard.text.sentences import pieces
 from regard.text.tokenizer import Tokenizer, train_tokenizer

@@ -18,6 +18,7 @@ from regard.data.corpus import Corpus
 from regard.errors import UserError
 from regard.inference.translator import Translator, load
 from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_without, without
+from regard.models.parts import Parts
 from regard.runs import storage
 from regard.runs.card import write_card
 from regard.runs.run import Run
@@ -32,6 +33,7 @@ def prune(
     tolerance: float = 0.01,
     points: float = 0.5,
     device: str = "auto",
+    parts: Parts = None,
 ) -> Run:
     """Write a copy of a run in which the heads that it can spare are silent.
 
@@ -44,7 +46,7 @@ def prune(
     """
     old = Run.open(run)
     out = Path(out)
-    translator = load(old, device=device)
+    translator = load(old, device=device, parts=parts)
     translator.settle()  # the heads are silenced in this very model, so it stays where it is
     all_heads = heads_of(translator.model)
     if out.exists():

@@ -1,7 +1,10 @@
 """Data -> a trained run."""
 
+import difflib
+import inspect
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,8 @@ from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import plain_name
 from regard.data.splits import named_data
 from regard.data.tasks import TASKS
-from regard.errors import UserError
+from regard.errors import UserError, nearest
+from regard.models.parts import Parts, settings_of
 from regard.nn.devices import pick_device, state_kept
 from regard.presets import preset as read_preset
 from regard.recipes.fitting import fit
@@ -22,7 +26,7 @@ from regard.recipes.preparing import prepare
 from regard.recipes.reporter import Reporter
 from regard.runs import storage
 from regard.runs.claim import Claim, Taken, newest_numbered
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.training.parallel import World
 
 CHANGEABLE = {
@@ -35,6 +39,7 @@ CHANGEABLE = {
     "train.milestones",
     "train.average",
     "train.tensorboard",
+    "train.callback",
 }
 """What a resumed run may change; anything else would make it another run."""
 
@@ -48,6 +53,7 @@ def train(
     config: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     start_from: str | Path | None = None,
     parts: Parts = None,
     reporter: Reporter | None = None,
@@ -63,12 +69,22 @@ def train(
 
     Settings come from the preset, over it the TOML file `config`, over that keyword sections:
     train={"steps": 100}.
+
+    If the folder `out` holds a run already: resume=True goes on with it (and if it has come to its
+    end, just returns it), overwrite=True trains it again. parts: classes and functions of your own,
+    such as parts={"score": MyScore}; see docs/how-to/your-own-parts.md.
+
+        run = regard.train("pairs.tsv", out="runs/mine", resume=True, train={"epochs": 5})
     """
     reporter = reporter or Reporter()
+    _check_sections(overrides)
+    if resume and overwrite:
+        raise UserError("resume continues a run, overwrite replaces it: pass only one of them")
     files = two_files(data, target_file)
-    changes = _absolute(settings.merge({"data": files} if files else {}, overrides))
+    changes = settings.merge({"data": files} if files else {}, overrides)
+    changes = _absolute(settings.merge(changes, settings_of(parts, overrides)))
     request = _read_request(data, preset, config, start_from, changes)
-    folder = _folder_asked_for(request, out, resume)
+    folder = _folder_asked_for(request, out, resume or overwrite)
     exists = folder is not None and folder.exists()
 
     device = str(request.given.get("train", {}).get("device", "auto"))
@@ -78,10 +94,10 @@ def train(
     with World.join(pick_device(device)) as world, state_kept(world.device):
         if world.rank == 0:  # one process prepares, the others wait and then open what it made
             extended = False
-            if folder is not None and exists:
+            if folder is not None and exists and not overwrite:
                 run, extended = _resumed(folder, changes, resume)
             else:
-                run = _prepared(request, folder, parts, reporter)
+                run = _prepared(request, folder, parts, reporter, overwrite)
             world.tell(f"{int(extended)} {run.path.resolve()}")
         else:
             flag, _, path = world.tell("").partition(" ")
@@ -126,6 +142,28 @@ def _absolute(given: Settings) -> Settings:
         if values.get(name):
             values[name] = str(Path(str(values[name])).resolve())
     return absolute
+
+
+def _check_sections(overrides: Mapping[str, Any]) -> None:
+    """Refuse what is no section of settings, with what to write."""
+    for name, value in overrides.items():
+        if name in settings.SECTIONS and isinstance(value, Mapping):
+            continue
+        if name in settings.SECTIONS:
+            raise UserError(
+                f"{name}={value!r}: settings stand in a dict by their names, such as "
+                f'train={{"steps": 1000}}'
+            )
+
+        specs = settings.all_settings()
+        near = difflib.get_close_matches(name, {spec.name for spec in specs}, n=1, cutoff=0.7)
+        meant = near[0] if near else name
+        sections = [spec.section for spec in specs if spec.name == meant]
+        ways = [f'{section}={{"{meant}": {value!r}}}' for section in dict.fromkeys(sections)]
+        if not ways:
+            arguments = [*inspect.signature(train).parameters, *settings.SECTIONS]
+            raise UserError(f"train() has no argument {name}{nearest(name, arguments[1:])}")
+        raise UserError(f"train() has no argument {name}: write {' or '.join(ways)}")
 
 
 @dataclass(frozen=True)
@@ -185,12 +223,17 @@ def _folder_asked_for(request: _Request, out: str | Path | None, resume: bool) -
     return None
 
 
-def _prepared(request: _Request, folder: Path | None, parts: Parts, reporter: Reporter) -> Run:
+def _prepared(
+    request: _Request, folder: Path | None, parts: Parts, reporter: Reporter, overwrite: bool
+) -> Run:
     """A new run, ready to train."""
     settings.build(request.given)  # a misspelt setting is told before anything is read
 
-    claim = Claim.take_next(request.first_folder) if folder is None else Claim.take(folder)
-    with claim:
+    if folder is None:
+        claim = Claim.take_next(request.first_folder)
+    else:
+        claim = Claim.take(folder, overwrite=overwrite)
+    with claim, _not_in_training(claim.folder):
         return prepare(
             claim,
             request.given,
@@ -201,12 +244,21 @@ def _prepared(request: _Request, folder: Path | None, parts: Parts, reporter: Re
         )
 
 
+@contextmanager
+def _not_in_training(folder: Path) -> Iterator[None]:
+    """Refuse to overwrite a run while another process trains it."""
+    if folder.exists():
+        with Run.open(folder).locked():
+            pass
+    yield
+
+
 def _resumed(
     folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool
 ) -> tuple[Run, bool]:
     """A run that exists, and whether it goes on beyond its old end."""
     if not resume:
-        raise Taken(f"{folder} exists: --resume goes on with it, --out names another folder")
+        raise Taken.by(folder)
 
     run = Run.open(folder)
     old = settings.to_settings(run.config)

@@ -141,10 +141,7 @@ class AttentionRecord:
         row_tokens, column_tokens = self.sides(block)
         if max(len(row_tokens), len(column_tokens)) > WIDEST:
             size = f"{len(row_tokens)} × {len(column_tokens)} tokens are more than a cell can show"
-            return (
-                f"<p>Attention: {size}; <code>result.write_page('page.html')</code> writes a "
-                f"page.</p>"
-            )
+            return f"<p>Attention: {size}; <code>result.page()</code> shows all of it.</p>"
 
         row_style = "font-weight: normal; text-align: right; padding: 2px"
         column_style = f"writing-mode: vertical-rl; {row_style}"

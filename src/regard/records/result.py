@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from regard.errors import UserError
 from regard.records.attention import AttentionRecord, Span
+from regard.records.page import Page, page_path
 
 HARDLY = 0.2
 """A source word that got less attention than this, over all target tokens, was overlooked."""
@@ -26,7 +27,7 @@ class Inspector(Protocol):
 
     def look(self, text: str, target: Sequence[int]) -> AttentionRecord: ...
 
-    def write_page(self, result: Result, path: str | Path, *, evidence: bool) -> Path: ...
+    def page(self, result: Result, *, evidence: bool) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -168,17 +169,22 @@ class Result:
         record = self.attention
         return overlooked(record.text_in, record.source_spans[:-1], self.looked_at)
 
-    def write_page(self, path: str | Path, *, evidence: bool = True) -> Path:
-        """Write one HTML file that shows the attention, the tree of the beam and other answers.
+    def page(self, *, evidence: bool = True) -> Page:
+        """A page that shows the attention, the tree of the beam and other answers.
 
-        evidence: also what the answer depends on (occlusion and gradients), for texts of up to 128
-        tokens; it takes as many readings of the text as there are tokens. Of a split text, the page
-        shows the first part.
+        In a notebook it opens below the cell. evidence: also what the answer depends on (occlusion
+        and gradients), for texts of up to 128 tokens; it takes as many readings of the text as
+        there are tokens. Of a split text, the page shows the first part.
         """
         if self.parts:
             first = next((part for part in self.parts if part.ids), self.parts[0])
-            return first.write_page(path, evidence=evidence)
-        return self._inspector().write_page(self, path, evidence=evidence)
+            return first.page(evidence=evidence)
+        return Page(self._inspector().page(self, evidence=evidence))
+
+    def write_page(self, path: str | Path, *, evidence: bool = True) -> Path:
+        """Write `page()` as one HTML file, and say where it is."""
+        place = page_path(path)  # a wrong name is told before the page is made
+        return self.page(evidence=evidence).write(place)
 
 
 def ranking(answer: Result | Alternative) -> float:

@@ -15,6 +15,7 @@ def write_card(run: Run) -> None:
     model = ", ".join(
         f"{name} {getattr(config.model, name)}"
         for name in ("kind", "width", "encoder_layers", "decoder_layers")
+        if hasattr(config.model, name)
     )
     folder = shell_word(run.path)
     lines = [
@@ -64,5 +65,6 @@ def _best_scores(run: Run) -> str:
             scores[checkpoint] = record  # the last one, if it was judged several times
 
     best = scores.get(run.best, {})
-    names = [name for name in ("loss", "accuracy", "exact_match", "bleu") if name in best]
+    metrics = ("loss", "accuracy", "exact_match", "bleu", run.config.train.metric)
+    names = [name for name in dict.fromkeys(metrics) if name in best]
     return ", ".join(f"{name} {best[name]:.4g}" for name in names)

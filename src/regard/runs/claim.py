@@ -1,5 +1,6 @@
 """The name of a new run: which folder it gets, and that no other process gets the same."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +16,20 @@ from regard.runs import storage
 
 
 class Taken(UserError):
-    """The name of a new run is not free."""
+    """The name of a new run is not free. Says what to pass in Python."""
+
+    folder: Path | None = None
+    """The run that stands there; None: another process is preparing it."""
+
+    @classmethod
+    def by(cls, folder: Path) -> Self:
+        """The error that a run stands in this folder."""
+        error = cls(
+            f"{folder} exists: pass resume=True to go on with it, overwrite=True to train it "
+            f"again, or another out="
+        )
+        error.folder = folder
+        return error
 
 
 class Claim:
@@ -34,6 +48,8 @@ class Claim:
     def __init__(self, folder: Path, lock: BaseFileLock, *, new_parent: bool) -> None:
         self.folder = folder
         self.aside = folder.with_name(f".{folder.name}.tmp")
+        self.replaced = folder.with_name(f".{folder.name}.old.tmp")
+        """Where a run that is overwritten goes, just before it is deleted."""
         self._lock = lock
         self._lock_file = self.file_of(folder)
         self._new_parent = new_parent
@@ -44,10 +60,11 @@ class Claim:
         return folder.with_name(f".{folder.name}.lock")
 
     @classmethod
-    def take(cls, folder: Path) -> Self:
+    def take(cls, folder: Path, *, overwrite: bool = False) -> Self:
         """Claim exactly this name.
 
-        Raises Taken if a run stands there, or another process is preparing one.
+        Raises Taken if a run stands there, or another process is preparing one. overwrite: a run
+        may stand there; it is deleted when the new one takes its place.
         """
         with storage.disk_faults_told(folder):
             new_parent = not folder.parent.exists()
@@ -57,13 +74,16 @@ class Claim:
 
         claim = cls(folder, lock, new_parent=new_parent)
         try:
-            if folder.exists():
-                raise Taken(
-                    f"{folder} exists: --resume goes on with it, --out names another folder"
+            if folder.exists() and not overwrite:
+                raise Taken.by(folder)
+            if folder.exists() and not (folder / storage.MANIFEST).exists():
+                raise UserError(
+                    f"{folder} is not a run, so it is not overwritten: name another folder"
                 )
             with storage.disk_faults_told(folder):
-                if claim.aside.exists():
-                    shutil.rmtree(claim.aside)
+                for left in (claim.aside, claim.replaced):
+                    if left.exists():
+                        shutil.rmtree(left)
                 claim.aside.mkdir()
         except BaseException:
             claim.give_back()
@@ -93,6 +113,14 @@ class Claim:
             except Taken:
                 continue
         raise AssertionError("numbers have no end")
+
+    def fill(self) -> None:
+        """Put the folder aside into its place, in one rename; an old run there is deleted."""
+        if self.folder.exists():
+            os.rename(self.folder, self.replaced)
+        os.rename(self.aside, self.folder)
+        storage.sync(self.folder.parent)
+        shutil.rmtree(self.replaced, ignore_errors=True)
 
     def give_back(self) -> None:
         """Remove what is left beside the run's place, and let others claim the name."""

@@ -2,9 +2,8 @@
 
 import base64
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from html import escape
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any, Self
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
-from torch import Tensor, nn
+from torch import Tensor
 
 import regard
 from regard import config as settings
 from regard.config import Config
 from regard.errors import UserError
-from regard.models import Seq2Seq, build_model
+from regard.models import Parts, Seq2Seq, build_model
 from regard.runs import storage
 from regard.runs.claim import Claim
 from regard.runs.storage import Corrupt
@@ -28,7 +27,11 @@ from regard.text.tokenizer import Tokenizer
 
 START = "start"  # a folder of a fine-tuned run: the weights it starts from
 ATTEMPTS = 100  # at reading the best checkpoint while a training replaces it again and again
-Parts = Mapping[str, type[nn.Module]] | None  # the user's own classes for `score` or `position`
+
+
+def _metric_words(metric: str) -> str:
+    """The name of a metric for a person."""
+    return metric.removeprefix("custom:").replace("_", " ")
 
 
 class Run:
@@ -55,13 +58,14 @@ class Run:
         """For a notebook: what it is, its best on dev, its curve."""
         model = self.config.model
         data = self.config.data.path or "pairs from Python"
-        facts = f"{model.kind}, width {model.width}, on {data}"
+        width = f", width {model.width}" if hasattr(model, "width") else ""
+        facts = f"{model.kind}{width}, on {data}"
         best = self.best_look()
         if best is None:
             facts += "; not judged yet"
         else:
             metric = self.config.train.metric
-            facts += f"; dev {metric.replace('_', ' ')} {best[metric]:.4f} at step {best['step']:,}"
+            facts += f"; dev {_metric_words(metric)} {best[metric]:.4f} at step {best['step']:,}"
 
         picture = ""
         curves = self.path / "curves.png"
@@ -98,8 +102,7 @@ class Run:
 
         for path in [*aside.rglob("*"), aside]:
             storage.sync(path)
-        os.rename(aside, claim.folder)
-        storage.sync(claim.folder.parent)
+        claim.fill()
         return cls.open(claim.folder)
 
     @classmethod

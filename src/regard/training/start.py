@@ -9,8 +9,9 @@ from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.errors import UserError
 from regard.models import Seq2Seq
+from regard.models.parts import Parts
 from regard.runs import storage
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.runs.weights import set_weights
 from regard.training.parallel import World
 from regard.training.paths import compile_blocks, read_ahead

@@ -8,9 +8,10 @@ from regard.data.batches import Batch
 from regard.inspection.doctor import files, model
 from regard.inspection.doctor.files import PROOFS, Case, Row, proof, prove
 from regard.models import Seq2Seq
+from regard.models.parts import Parts
 from regard.nn.devices import pick_device
 from regard.runs import storage
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 
 __all__ = ["PROOFS", "Row", "doctor", "examine", "files", "model", "proof"]
 

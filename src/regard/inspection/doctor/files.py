@@ -22,9 +22,10 @@ from torch import Tensor
 from regard.data.batches import Batch, Indices, collate
 from regard.data.corpus import Corpus, digest_of
 from regard.errors import UserError
+from regard.models.parts import Parts
 from regard.models.seq2seq import TENSORS
 from regard.runs import storage
-from regard.runs.run import Parts, Run
+from regard.runs.run import Run
 from regard.runs.weights import get_weights
 from regard.text.vocabulary import FIRST
 from regard.training.checkpoint import load_checkpoint, save_checkpoint
@@ -254,7 +255,7 @@ def builds(case: Case) -> str:
     try:
         model = case.run.new_model(case.parts)
     except UserError as error:
-        raise Remark(f"{error} to regard.inspection.doctor.doctor, in Python", None) from None
+        raise Remark(str(error), None) from None
     return f"{sum(parameter.numel() for parameter in model.parameters()):,} numbers"
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from regard.models.seq2seq import Seq2Seq
 from regard.models.slots import TransformerState
-from regard.models.transformer import Block, TransformerDecoder
-from regard.nn import KeyValue, Layout, Mask
+from regard.models.transformer import TransformerDecoder
+from regard.nn import Block, KeyValue, Layout, Mask
 from regard.nn.positions import Learned
 
 
