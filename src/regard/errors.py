@@ -29,13 +29,16 @@ class Interrupted(Exception):
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a message that there is no such name: the one it is most like, or all there
-    are.
-    """
+    """The end of a message about an unknown name: the most similar one, or all that are known."""
     names = list(known)
     if near := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
         return f"; did you mean {prefix}{near[0]}?"
-    return f" (there are: {', '.join(prefix + one for one in names) or 'none'})"
+    return f" (available: {', '.join(prefix + one for one in names) or 'none'})"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """The number with its noun: 1 pair, 2,000 pairs. plural: where it is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def only_fast_is_missing(error: ModuleNotFoundError) -> None:

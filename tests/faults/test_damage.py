@@ -101,7 +101,7 @@ def test_all_damaged(path, child):
     one = child(path)
     assert one.end() in (1, 2)
     assert (
-        f"error: {path}: none of its 3 checkpoints is whole; nothing was deleted"
+        f"error: {path}: no intact checkpoint (3 damaged); nothing was deleted"
         in one.errors.read_text()
     )
     assert "Traceback" not in one.errors.read_text()

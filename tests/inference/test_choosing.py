@@ -81,9 +81,13 @@ def test_in_a_thousand_cases(kind):
 
 def test_what_cannot_be_is_said():
     ours = translator("words")
-    with pytest.raises(UserError, match="'petit chat' must come, but 'chat' in it is forbidden"):
+    with pytest.raises(
+        UserError, match="'petit chat' is required, but contains 'chat', which is forbidden"
+    ):
         ours("le chat", must=["petit chat"], forbid=["chat"])
-    with pytest.raises(UserError, match="'le chat' must come, but 'chat' in it is forbidden"):
+    with pytest.raises(
+        UserError, match="'le chat' is required, but contains 'chat', which is forbidden"
+    ):
         ours("le chat", prefix="le chat", forbid="chat")
     with pytest.raises(UserError, match="no answer can begin with 'Le zèbre'"):
         ours("le chat", prefix="Le zèbre")
@@ -92,10 +96,10 @@ def test_what_cannot_be_is_said():
     )
     assert not set(WORDS) & set(every.text.split())
     with pytest.raises(
-        UserError, match="'zèbre' cannot be demanded: it is not in the target's vocabulary"
+        UserError, match="'zèbre' cannot be required: it is not in the target vocabulary"
     ):
         ours("le chat", must=["zèbre"])
-    with pytest.raises(UserError, match="an empty text can be neither demanded nor forbidden"):
+    with pytest.raises(UserError, match="an empty text can be neither required nor forbidden"):
         ours("le chat", forbid=[" "])
     with pytest.raises(UserError, match="not in samples"):
         ours("le chat", must=["chat"], sampling=Sampling())
@@ -302,5 +306,5 @@ def test_who_has_no_attention_of_its_own_says_so():
         blind("le chat")
     one = translator("words", 1)
     pair = Translator(ensemble([one.model, one.model]), one.source, one.target, one.search)
-    with pytest.raises(UserError, match="load one of them alone"):
+    with pytest.raises(UserError, match="load one of its runs alone"):
         _ = pair("le chat").attention

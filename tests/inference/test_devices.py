@@ -150,7 +150,7 @@ def test_where_no_batch_fits_the_cpu_goes_on_or_the_caller_is_told(run, gpu, mon
         return Placed(placed.model, placed.suppress)
 
     monkeypatch.setattr(Placed, "moved", home)
-    with pytest.warns(UserWarning, match="going on on the CPU"):
+    with pytest.warns(UserWarning, match="continuing on the CPU"):
         assert answers(ours) == expected
 
     named = regard.load(run)

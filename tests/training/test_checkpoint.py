@@ -146,7 +146,7 @@ def test_a_damaged_run_is_told(run, name):
 
 def test_a_damaged_best_is_not_used(run):
     flip(run.path / "checkpoints" / run.best / "model.safetensors")
-    with pytest.raises(UserError, match="sha256"):
+    with pytest.raises(UserError, match="SHA-256"):
         regard.load(run.path)
 
 
@@ -260,7 +260,7 @@ def test_a_reader_beside_a_training(run):
 
 def test_a_damaged_best_is_still_told(run):
     flip(run.path / "checkpoints" / run.best / "model.safetensors")
-    with pytest.raises(storage.Corrupt, match="its sha256 is not the one"):
+    with pytest.raises(storage.Corrupt, match="its SHA-256 does not match"):
         run.model()
     shutil.rmtree(run.path / "checkpoints" / run.best)
     with pytest.raises(UserError, match="no checkpoint"):

@@ -32,8 +32,8 @@ def check_online(model: Seq2Seq) -> None:
     if not model.encoder.causal:
         advice = "train one with model.causal=true (and model.wait=3)"
         raise UserError(
-            f"this model reads the source from both ends, so it cannot begin before the source "
-            f"has ended; {advice}"
+            f"this model needs the whole source before it can start; to translate while the source "
+            f"is being written, {advice}"
         )
 
 
@@ -113,7 +113,8 @@ class Online:
         check_online(model)
         if wait < 1:
             raise UserError(
-                f"wait={wait}: must be at least 1, the source tokens before the first target token"
+                f"wait={wait}: must be at least 1 (source tokens to read before the first "
+                f"target token)"
             )
         self.model = model
         self.source = source

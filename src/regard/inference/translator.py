@@ -16,7 +16,7 @@ import torch
 
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
-from regard.errors import UserError, nearest
+from regard.errors import UserError, counted, nearest
 from regard.inference.demands import words
 from regard.inference.loops import free
 from regard.inference.online import Online
@@ -191,9 +191,9 @@ class Translator:
         cpu = torch.device("cpu")
         if self.device.type != "cpu":
             self._placed = self._placed.moved(cpu, self._kind(cpu))
-        advice = "device=cpu says that this is wanted"
+        advice = "device=cpu avoids this warning"
         warnings.warn(
-            f"the GPU cannot be used ({reason}); going on on the CPU ({advice})", stacklevel=3
+            f"the GPU cannot be used ({reason}); continuing on the CPU ({advice})", stacklevel=3
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -245,12 +245,14 @@ class Translator:
         and decoded together. 0: 1,024 on a CPU, 8,192 on a GPU.
         """
         if sampling and (must or forbid):
-            raise UserError("words are demanded and forbidden in a search, not in samples")
+            raise UserError(
+                "required and forbidden words do not work with sampling: use beam search"
+            )
         search = self._search(n_best, sampling, must, forbid, prefix)
         forced = self.target.encode(prefix) if prefix else []
         if UNK in forced:
             raise UserError(
-                f"no answer can begin with {prefix!r}: it is not in the target's vocabulary"
+                f"no answer can start with {prefix!r}: it is not in the target vocabulary"
             )
 
         stream = iter(texts)
@@ -363,8 +365,8 @@ class Translator:
             if not self._may_retry(placed):
                 if not isinstance(error, torch.OutOfMemoryError):
                     raise
-                advice = "lower search.batch_tokens or the beam's width, or use device=cpu"
-                raise UserError(f"{placed.device} has no room for this search: {advice}") from error
+                advice = "lower search.batch_tokens or the beam width, or use device=cpu"
+                raise UserError(f"out of memory on {placed.device}: {advice}") from error
             # Not the error itself, whose frames hold what filled the memory.
             failure = _reason(error)
 
@@ -418,7 +420,8 @@ class Translator:
         blocks = self.look(text, hypothesis.tokens).blocks
         if "cross" not in blocks:
             raise UserError(
-                "search.coverage needs a model that looks at its source; this one has no attention"
+                "search.coverage needs a model with attention, and this one has none: set "
+                "search.coverage=0"
             )
         return np.asarray(blocks["cross"][-1].mean(0))
 
@@ -429,13 +432,13 @@ class Translator:
         """
         if result.parts:
             raise UserError(
-                f"split into {len(result.parts)} parts: ask for the options of one, such as "
-                f"result.parts[0]"
+                f"the text was split into {len(result.parts)} parts: ask for the options of one of "
+                f"them, such as result.parts[0]"
             )
         if not 0 <= position <= len(result.ids):
             raise UserError(
-                f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not "
-                f"{position}"
+                f"no position {position}: the answer has {counted(len(result.ids), 'token')}, so "
+                f"positions go from 0 to {len(result.ids)}"
             )
         before = result.ids[:position]
         source = [*self.source.encode(result.source), EOS]
@@ -522,7 +525,7 @@ class Translator:
         if not hypotheses:
             if len(ids) > self.most:
                 limit = f"more than search.batch_tokens={self.search.batch_tokens}"
-                notes = [f"not answered: {len(ids):,} tokens without a space ({limit})", *notes]
+                notes = [f"not translated: {len(ids):,} tokens without a space ({limit})", *notes]
             return Result(text, "", [], 0.0, [], [], notes, translator=self)
 
         best = hypotheses[0]
@@ -556,7 +559,8 @@ class Translator:
         doubts: list[str] = []
         if not best.finished:
             settings = "search.limit_ratio, search.limit_extra"
-            doubts.append(f"stopped at the length limit of {len(best.tokens)} tokens ({settings})")
+            length = counted(len(best.tokens), "token")
+            doubts.append(f"stopped at the length limit of {length} ({settings})")
 
         unknown: list[str] = []
         if UNK in ids:
@@ -570,7 +574,9 @@ class Translator:
                 doubts.append(f"never seen in training: {' '.join(names)}")
 
         if self.seen and len(ids) > self.seen:
-            doubts.append(f"longer than anything in training ({len(ids)} tokens, {self.seen} seen)")
+            doubts.append(
+                f"longer than any source in training ({len(ids)} tokens; longest: {self.seen})"
+            )
 
         return doubts
 
@@ -606,7 +612,7 @@ def _reason(error: RuntimeError) -> str:
     """Why a GPU cannot be used, in a line."""
     if isinstance(error, torch.OutOfMemoryError):
         free, total = torch.cuda.mem_get_info()
-        return f"no room: {free / 2**20:,.0f} of its {total / 2**20:,.0f} MiB are free"
+        return f"out of memory: {free / 2**20:,.0f} of {total / 2**20:,.0f} MiB are free"
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -704,8 +710,8 @@ def _check_vocabularies(runs: Sequence[Run]) -> None:
         same_target = other.target.to_json() == first.target.to_json()
         if not (same_source and same_target):
             raise UserError(
-                f"{other.path} has another vocabulary than {first.path}: train it with "
-                f"train.start_from, or on the same data"
+                f"{other.path} and {first.path} have different vocabularies: train one with "
+                f"train.start_from the other, or both on the same data"
             )
 
 
@@ -718,6 +724,6 @@ def _place(device: str, kind: torch.dtype) -> torch.device:
     place = pick_device(device, "device")  # auto: a GPU may have what this CPU lacks
     if place.type == "cpu":
         raise UserError(
-            "search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
+            "search.precision=bf16: PyTorch has no bfloat16 matrix products on this CPU; use fp32"
         )
     return place

@@ -31,8 +31,8 @@ from regard.text.vocabulary import BOS, EOS, FIRST
 
 Matrix = npt.NDArray[np.floating[Any]]
 LIMIT = (
-    "Attention shows what a state was mixed from, not what the answer hangs on: a token can be "
-    "looked at and not matter."
+    "Attention shows how states were combined, not what the answer depends on: a token can get "
+    "much attention and still not matter."
 )
 
 
@@ -142,7 +142,7 @@ def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Read
     (batch,) = batches_of(translator, [result])
     if not isinstance(decoder, TransformerDecoder):
         raise UserError(
-            "the logit lens needs a Transformer: the layers of an RNN have no stream in common"
+            "the logit lens needs a Transformer: the layers of an RNN share no residual stream"
         )
 
     states: list[Tensor] = []
@@ -198,7 +198,7 @@ def correlation(record: AttentionRecord, occluded: Matrix) -> str:
     last_layer = agreement(record, occluded, "mean")
     rollout = agreement(record, occluded, "rollout")
     return (
-        f"Attention and occlusion name the same source token first for {same} of {len(occluded)} "
+        f"Attention and occlusion rank the same source token first for {same} of {len(occluded)} "
         f"target tokens.\n"
         f"Rank correlation (Spearman): {last_layer:.2f} (last layer), {rollout:.2f} (rollout)."
     )
@@ -216,11 +216,9 @@ def batches_of(
 ) -> list[Batch]:
     """Answers, or pairs of texts, as batches of up to so many tokens, longest first."""
     if not examples:
-        raise UserError("no answer and no pair: there is nothing to weigh heads by")
+        raise UserError("no examples: pass at least one answer or (source, target) pair")
     if isinstance(translator.model.decoder, Decoders):
-        raise UserError(
-            "several models have several reasons: load one of them alone to see its evidence"
-        )
+        raise UserError("an ensemble has no evidence of its own: load one of its runs alone")
 
     rows = [_row(translator, example) for example in examples]
     rows.sort(key=_longest)
@@ -240,8 +238,8 @@ def _row(translator: Reader, example: Answer | tuple[str, str]) -> tuple[list[in
     else:
         if example.parts:
             raise UserError(
-                f"split into {len(example.parts)} parts: ask for the evidence of one, such as "
-                f"result.parts[0]"
+                f"the text was split into {len(example.parts)} parts: ask for the evidence of one "
+                f"of them, such as result.parts[0]"
             )
         source = example.source
         target_ids = example.ids

@@ -116,8 +116,8 @@ class Learned(Position):
             last = int(positions.max())
             if last >= self.max_positions:
                 raise UserError(
-                    f"position {last} is past the learned table: raise model.max_positions (now "
-                    f"{self.max_positions})"
+                    f"position {last} is beyond the learned positions: raise model.max_positions "
+                    f"(now {self.max_positions})"
                 )
         return x + F.embedding(positions, self.table)
 

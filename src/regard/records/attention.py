@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from regard.errors import UserError
+from regard.errors import UserError, counted
 
 Weights = npt.NDArray[np.float32]
 Span = tuple[int, int]
@@ -79,8 +79,8 @@ class AttentionRecord:
         """
         if block not in self.blocks or how not in HOW:
             raise UserError(
-                f"there is {', '.join(self.blocks) or 'no attention'}, by {', '.join(HOW)}; not "
-                f"{block} by {how}"
+                f"no {block} attention by {how} (blocks: {', '.join(self.blocks) or 'none'}; how: "
+                f"{', '.join(HOW)})"
             )
         if how == "rollout":
             return self._rollout()[block]
@@ -93,8 +93,8 @@ class AttentionRecord:
         except IndexError:
             layers, heads = weights.shape[:2]
             raise UserError(
-                f"{block} attention has {layers} layers of {heads} heads, counted from 0: no "
-                f"layer {layer}, head {head}"
+                f"no layer={layer}, head={head} in {block} attention: it has "
+                f"{counted(layers, 'layer')} of {counted(heads, 'head')}, counted from 0"
             ) from None
 
         if how == "max":
@@ -104,7 +104,7 @@ class AttentionRecord:
     def _norm_weights(self, block: str) -> Weights:
         """(L, H, T, S): weights times the length of what is looked at; rows sum to one again."""
         if block not in self.norms:
-            raise UserError("a record of words knows no norms: ask the record of tokens")
+            raise UserError("how=norm works on tokens, not on words: use the record before words()")
         return _normalised(self.blocks[block] * self.norms[block][:, :, None])
 
     def _rollout(self) -> dict[str, Weights]:
@@ -140,7 +140,7 @@ class AttentionRecord:
         block = next(iter(self.blocks))
         row_tokens, column_tokens = self.sides(block)
         if max(len(row_tokens), len(column_tokens)) > WIDEST:
-            size = f"{len(row_tokens)} × {len(column_tokens)} tokens are more than a cell can show"
+            size = f"{len(row_tokens)} × {len(column_tokens)} tokens are too many to show here"
             return (
                 f"<p>Attention: {size}; <code>result.write_page('page.html')</code> writes a "
                 f"page.</p>"
@@ -158,7 +158,7 @@ class AttentionRecord:
             cells = [_html_cell(token, other, w) for other, w in zip(column_tokens, weights)]
             rows.append(heading + "".join(cells))
 
-        caption = f"<p>{block} attention, last layer, mean of heads: rows look at columns</p>"
+        caption = f"<p>{block} attention, last layer, mean over heads: rows attend to columns</p>"
         content = "</tr><tr>".join(rows)
         return f'{caption}<table style="border-collapse: collapse"><tr>{content}</tr></table>'
 

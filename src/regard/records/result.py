@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from regard.errors import UserError
+from regard.errors import UserError, counted
 from regard.records.attention import AttentionRecord, Span
 
 HARDLY = 0.2
@@ -117,7 +117,7 @@ class Result:
         """The translator that gave this answer."""
         if self.translator is None:
             raise UserError(
-                "this result has come without its model, so it cannot look inside: translate its "
+                "this result was saved without its model, so it has no attention: translate its "
                 "source again"
             )
         return self.translator
@@ -130,8 +130,8 @@ class Result:
         """
         if self.parts:
             raise UserError(
-                f"split into {len(self.parts)} parts: each has its own attention, such as "
-                f"result.parts[0].attention"
+                f"the text was split into {len(self.parts)} parts: each has its own attention, "
+                f"such as result.parts[0].attention"
             )
         return self._inspector().look(self.source, self.ids)
 
@@ -201,7 +201,7 @@ def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
     lengths = [len(part.logprobs) for part in parts]
     ranks = zip(*_answers_of_parts(parts))  # as many as of the part with the fewest
     best, *others = [_joined_answer(rank, lengths, gaps) for rank in ranks]
-    split = f"split into {len(parts)} parts (an attention page shows the first)"
+    split = f"split into {len(parts)} parts (an attention page shows only the first)"
 
     return Result(
         source=text,
@@ -210,7 +210,7 @@ def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
         score=best.score,
         logprobs=list(chain.from_iterable(part.logprobs for part in parts)),
         alternatives=others,
-        warnings=[f"longer than anything in training: {split}", *_warnings_of_parts(parts)],
+        warnings=[f"longer than any source in training: {split}", *_warnings_of_parts(parts)],
         ids=list(chain.from_iterable(part.ids for part in parts)),
         translator=parts[0].translator,
         parts=parts,
@@ -243,7 +243,7 @@ def _warnings_of_parts(parts: Sequence[Result]) -> list[str]:
     for number, part in enumerate(parts, 1):
         warnings += [f"part {number}: {warning}" for warning in part.warnings]
     if len(warnings) > 5:
-        warnings[5:] = [f"{len(warnings) - 5:,} more about its parts"]
+        warnings[5:] = [f"{counted(len(warnings) - 5, 'more warning')} about its parts"]
     return warnings
 
 

@@ -59,7 +59,8 @@ class Claim:
         try:
             if folder.exists():
                 raise Taken(
-                    f"{folder} exists: --resume goes on with it, --out names another folder"
+                    f"{folder} already exists: continue it with --resume, "
+                    f"or choose another folder with --out"
                 )
             with storage.disk_faults_told(folder):
                 if claim.aside.exists():

@@ -58,7 +58,7 @@ class Run:
         facts = f"{model.kind}, width {model.width}, on {data}"
         best = self.best_look()
         if best is None:
-            facts += "; not judged yet"
+            facts += "; not evaluated yet"
         else:
             metric = self.config.train.metric
             facts += f"; dev {metric.replace('_', ' ')} {best[metric]:.4f} at step {best['step']:,}"
@@ -107,12 +107,12 @@ class Run:
         """Read a run; a folder that is none, or was damaged, is told in one line."""
         path = Path(path)
         if not path.exists():
-            raise UserError(f"{path}: no such run (a run is the folder that `regard train` writes)")
+            raise UserError(f"{path}: no such run (a run is a folder written by `regard train`)")
         if not (path / storage.MANIFEST).exists():
             raise UserError(f"{path}: not a run: it has no {storage.MANIFEST}")
         missing = {"config.toml", "tokenizer.json"} - set(storage.read_directory(path))
         if missing:
-            raise Corrupt(f"{path}: not a run: {', '.join(sorted(missing))} is missing")
+            raise Corrupt(f"{path}: not a run: it has no {' and no '.join(sorted(missing))}")
 
         source, target = tokenizers.load_tokenizers(path / "tokenizer.json")
         config = settings.load_config(path / "config.toml")
@@ -157,7 +157,7 @@ class Run:
         path = self.path / "checkpoints" / name
         if Path(name).name != name or not path.is_dir():
             raise UserError(
-                f"{self.path}: no checkpoint {name!r} (there are: "
+                f"{self.path}: no checkpoint {name!r} (available: "
                 f"{', '.join(self.checkpoints()) or 'none'})"
             )
         return storage.read_directory(path)

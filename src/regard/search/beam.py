@@ -39,7 +39,7 @@ class Beam:
         self.most = int(self.width * self.patience + 0.5)  # half goes up, as in C++
         if self.width < 1 or not 1 <= self.n_best <= self.most:
             got = f"n_best={self.n_best}, width={self.width}, patience={self.patience}"
-            raise UserError(f"1 <= n_best <= width * patience, please; got {got}")
+            raise UserError(f"n_best must be between 1 and width * patience; got {got}")
 
     def enough(self, job: Job) -> bool:
         if self.length_penalty:

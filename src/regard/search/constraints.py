@@ -30,7 +30,8 @@ class Constraints:
     def __post_init__(self) -> None:
         if self.no_repeat < 0:
             raise UserError(
-                f"no_repeat is the size of an n-gram, or 0 for none; it cannot be {self.no_repeat}"
+                f"no_repeat={self.no_repeat}: must be the size of an n-gram, or 0 to allow "
+                f"repetitions"
             )
         for prefix in self.prefix or []:
             if not {PAD, BOS, EOS}.isdisjoint(prefix):

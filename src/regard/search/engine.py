@@ -341,7 +341,7 @@ def together(
     prefixes = demands.prefix or [[]] * batch
     if not batch == len(limits) == len(prefixes) or min(limits, default=1) < 1:
         raise UserError(
-            f"a batch of {batch} sentences needs a prefix and a limit of at least 1 for each; got "
+            f"each of {batch} sentences needs a prefix and a limit of at least 1; got "
             f"{len(prefixes)} prefixes, limits {limits}"
         )
 

@@ -94,7 +94,7 @@ class Words:
     def unmet(self, text: str) -> list[str]:
         """What an answer does not keep, in words."""
         missing = [
-            f"could not hold {phrase.text!r} within its length limit"
+            f"could not include {phrase.text!r} within the length limit"
             for phrase in self.missing(text)
         ]
         broken = [f"could not avoid {phrase!r}" for phrase in dict.fromkeys(self.broken(text))]
