@@ -39,7 +39,7 @@ def _part(kind: str, name: str, known: Mapping[str, Any], given: Mapping[str, An
         return look_up(kind, name, known)
     if kind not in given:
         raise UserError(
-            f"model.{kind}={name} is a part of your own: pass parts={{'{kind}': {name[7:]}}}"
+            f"model.{kind}={name} is your own class: pass parts={{'{kind}': {name[7:]}}}"
         )
     return given[kind]
 
