@@ -27,9 +27,9 @@ def texts(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     documentation = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node not in documentation:
-                yield node.lineno, node.value
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and node not in documentation:
+            yield node.lineno, node.value
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,6 +1,6 @@
-"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that.
+"""Settings: frozen dataclasses, overridden by TOML files, overridden by `section.name=value`.
 
-The default of a setting, its help and the values it may take stand together, in its field.
+The field of a setting has its default, its help and the values it may take.
 """
 # ruff: noqa: RUF009 - setting() returns a dataclass field, never a shared value
 
@@ -51,7 +51,7 @@ def setting(
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where pairs come from and how they are batched."""
+    """Training data: where pairs come from, and how they are split and batched."""
 
     path: str = setting("", "Training data: a built-in task, a named corpus, a file or a folder.")
     source: str = setting(
@@ -107,7 +107,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TextConfig:
-    """How text becomes tokens."""
+    """Tokenization: how text becomes tokens."""
 
     tokenizer: TokenizerName = setting("bpe", "How text is split into tokens.")
     target_tokenizer: Literal["same", TokenizerName] = setting(
@@ -270,7 +270,7 @@ ModelConfig = TransformerConfig | RNNConfig
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How weights are learned."""
+    """Training: optimizer, schedule, evaluation and checkpoints."""
 
     epochs: float = setting(0, "Passes over the training data. 0: use steps.", least=0)
     steps: int = setting(10000, "Number of training steps, if epochs is 0.", least=0)
@@ -368,7 +368,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How an answer is found."""
+    """Decoding: beam search, length limits and penalties."""
 
     width: int = setting(5, "Beam width; 1 is greedy search.", least=1)
     length_penalty: float = setting(
@@ -402,7 +402,7 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything a run needs to be repeated. Written as config.toml."""
+    """All settings of a run, so that it can be repeated. Saved as config.toml."""
 
     data: DataConfig = field(default_factory=DataConfig)
     text: TextConfig = field(default_factory=TextConfig)

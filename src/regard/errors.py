@@ -1,27 +1,27 @@
-"""The one exception a caller's mistake raises: its text is the whole message, ready to be shown to
-a person.
-"""
+"""The exceptions raised for mistakes of the caller, and words for their messages."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the caller can put right. Says what, where and what to do; the command line prints
-    it and exits with `code`.
+    """An error that the caller can fix.
+
+    Its message says what went wrong, where, and what to do. The command line prints it and exits
+    with `code`.
     """
 
     code = 2
 
 
 class Failed(UserError):
-    """Nothing the caller asked for was wrong, but it could not be done."""
+    """The request was valid, but could not be carried out."""
 
     code = 1
 
 
 class Interrupted(Exception):
-    """Training was asked to stop (Ctrl-C, SIGTERM), and everything is saved."""
+    """Training was interrupted (Ctrl-C, SIGTERM) after saving everything."""
 
     def __init__(self, text: str, signal_number: int) -> None:
         super().__init__(text)

@@ -51,16 +51,16 @@ from regard.text.vocabulary import BOS, EOS, FIRST, UNK, normalise
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draw the answer instead of searching for the likeliest."""
+    """Settings for sampling answers at random instead of searching for the most likely one."""
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
     risk: int = 0
-    """Draw so many, and give the one that agrees best with the others (minimum Bayes risk).
+    """Minimum Bayes risk: draw this many samples and return the one most similar to the others.
 
-    0: give what was drawn.
+    0: return the sample itself.
     """
 
 
@@ -72,7 +72,11 @@ A GPU wants more of them side by side.
 
 
 class Translator:
-    """A model with its tokenizers and search settings. Call it with a text, or a list of texts."""
+    """A trained model with its tokenizers and search settings.
+
+    Call it with a text to get a Result, or with a list of texts to get a list of them. Use
+    `regard.load` to make one from a run.
+    """
 
     def __init__(
         self,
@@ -90,28 +94,28 @@ class Translator:
         self.target = target
         self.search = search or SearchConfig()
         self.seen = seen
-        """Longest source in training, in tokens. 0: not known.
+        """Longest source in training, in tokens. 0: unknown.
 
-        A longer text is split, or a warning given.
+        A longer text is split, or gets a warning.
         """
         self.characters = frozenset(characters)
-        """All that stood in a source in training. Empty: not known."""
+        """All characters of the training sources. Empty: unknown."""
         self.packs = packs
-        """Whether several sentences stood in one source in training."""
+        """Whether training sources had several sentences."""
         self.most = sys.maxsize
-        """Tokens of a source, beyond which it is not answered."""
+        """Maximum source length in tokens; longer sources are not translated."""
         if self.search.split and seen:
             self.most = max(self.search.batch_tokens, seen)
         self.suppress = torch.arange(target.size) < FIRST  # (V,) True: never produced
         self.suppress[[EOS]] = False
         self.auto = auto
-        """Whether a GPU takes over, if there is one, as soon as there is enough to translate."""
+        """Whether to move to a GPU, if there is one, as soon as there is enough to translate."""
         self._work = 0.0  # source tokens × parameters, asked for so far
         self._placed = Placed(model, self.suppress)
 
     @property
     def model(self) -> Seq2Seq:
-        """The model, on the device where it computes now."""
+        """The model, on its current device."""
         return self._placed.model
 
     @model.setter
@@ -120,13 +124,13 @@ class Translator:
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes now."""
+        """The current device of the model."""
         return self._placed.device
 
     def to(self, device: str | torch.device) -> "Translator":
-        """Go on elsewhere: `cpu`, `cuda`, `cuda:1`, `mps`.
+        """Move the model to a device: `cpu`, `cuda`, `cuda:1` or `mps`.
 
-        The GPU no longer takes over by itself.
+        From now on it does not move to a GPU automatically.
         """
         self.auto = False
         target = pick_device(str(device), "device")
@@ -147,18 +151,15 @@ class Translator:
         return torch.bfloat16
 
     def expect(self, tokens: float) -> None:
-        """Announce how many source tokens are about to come.
+        """Announce how many source tokens will be translated.
 
-        With device="auto" a GPU takes over now, if they are enough.
+        With device="auto", this moves the model to a GPU if it is worth it.
         """
         if self.auto and self.device.type == "cpu":
             self._consider(self._work + tokens * self._parameters())
 
     def settle(self) -> None:
-        """With device="auto": take the GPU now, if there is one.
-
-        From now on the model stays where it is.
-        """
+        """With device="auto": move to the GPU now, if there is one, and then never again."""
         self.expect(math.inf)
         self.auto = False
 
@@ -220,7 +221,7 @@ class Translator:
     def __call__(self, text: Sequence[str], **wishes: Any) -> list[Result]: ...
 
     def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
-        """One answer for a text, a list for several; `wishes` as for `translate`."""
+        """Translate a text, or a list of texts; the options are those of `translate`."""
         if isinstance(text, str):
             [result] = self.translate([text], **wishes)
             return result
@@ -237,12 +238,17 @@ class Translator:
         sampling: Sampling | None = None,
         window: int = 0,
     ) -> Iterator[Result]:
-        """Answers in the order of the texts, in constant memory.
+        """Translate a stream of texts, in order and in constant memory.
 
-        prefix: how each answer begins. must, forbid: words and phrases that each holds, or does
-        not. A text longer than any in training is split at sentence ends (search.split), but not if
-        it has a prefix or must hold something. window: how many texts are read, sorted by length
-        and decoded together. 0: 1,024 on a CPU, 8,192 on a GPU.
+        n_best: number of answers per text; all but the best are in `result.alternatives`.
+        prefix: text that each answer starts with.
+        must, forbid: words and phrases that each answer must, or must not, contain.
+        sampling: draw answers at random instead of beam search.
+        window: number of texts to read, sort by length and decode together. 0: 1,024 on a CPU,
+        8,192 on a GPU.
+
+        A text longer than any in training is split at sentence ends (search.split), unless it has a
+        prefix or required words.
         """
         if sampling and (must or forbid):
             raise UserError(
@@ -426,9 +432,9 @@ class Translator:
         return np.asarray(blocks["cross"][-1].mean(0))
 
     def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
-        """The `n` likeliest tokens that could stand at this position of an answer.
+        """The `n` most likely tokens at a position of an answer, each with the resulting answer.
 
-        Each comes with the answer that it would lead to. Positions count from 0.
+        Positions count from 0.
         """
         if result.parts:
             raise UserError(
@@ -472,9 +478,9 @@ class Translator:
 
     @torch.inference_mode()
     def tree(self, text: str, width: int = 0, no_repeat: int = 0) -> list[Node]:
-        """All that a beam of this width tries for a text; 0: the usual width.
+        """The search tree of a beam search: its best 2 × width candidates at each step.
 
-        These are its best 2 × width candidates at each step.
+        width: 0 means search.width.
         """
         job = Job([*self.source.encode(text), EOS])
         traced = Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty))
@@ -581,26 +587,23 @@ class Translator:
         return doubts
 
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
-        """The attention with which this model writes `target` for `text`.
+        """The attention weights for producing `target` (token ids) from `text`.
 
-        The record also holds the likeliest tokens at each step.
+        The record also has the most likely tokens at each step.
         """
         placed = self._placed
         sides = (self.source, self.target)
         return look(placed.model, sides, text, target, self.suppress.to(placed.device), candidates)
 
     def write_page(self, result: Result, path: str | Path, *, evidence: bool = True) -> Path:
-        """Write one HTML file about an answer.
-
-        `result.write_page(path)` is the usual way to ask for it.
-        """
+        """Write an HTML file about an answer; usually called as `result.write_page(path)`."""
         tree = self.tree(result.source, no_repeat=result.no_repeat)
         return write_answer_page(self, result, tree, path, evidence=evidence)
 
     def online(self, wait: float = 3) -> Online:
-        """Translate while the source is being written, `wait` tokens behind it.
+        """Simultaneous translation, `wait` source tokens behind.
 
-        `.read(piece)` and `.end()` give new text.
+        `.read(piece)` takes more of the source; it and `.end()` return the new part of the answer.
         """
         placed = self._placed
         return Online(
@@ -658,13 +661,15 @@ def load(
     parts: Parts = None,
     **search: Any,
 ) -> Translator:
-    """Open a run for translating.
+    """Load a run for translation.
 
-    others: runs with the same vocabulary, to answer together with it (an ensemble). device: `auto`,
-    `cpu`, `cuda`, `cuda:1` or `mps`. auto begins on the CPU, and a GPU takes over as soon as there
-    is enough to translate: starting it takes seconds, in which a CPU has answered many short texts.
-    parts: your own classes, where the config says custom:Name. search: settings instead of the
-    run's, such as no_repeat=3.
+    others: more runs with the same vocabulary, for an ensemble.
+    checkpoint: name of a checkpoint, such as `step-00001000`.
+    beam: beam width, instead of the run's search.width.
+    device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` starts on the CPU and moves to a GPU,
+    if there is one, as soon as there is enough to translate; starting a GPU takes seconds.
+    parts: your own classes, where the config says custom:Name.
+    search: other search settings to override, such as no_repeat=3.
     """
     known = get_type_hints(SearchConfig)
     for name in search:

@@ -26,27 +26,23 @@ WIDEST = 60
 class AttentionRecord:
     """The attention weights of every layer and head for one answer.
 
-    `blocks` has cross (L, H, T, S), encoder (L, H, S, S) and decoder (L, H, T, T). Row t belongs to
-    the step that wrote target token t. An RNN has cross only, a model without attention nothing.
-    Layers and heads count from 0, and from the end below 0.
+    `blocks` has `cross` (L, H, T, S), `encoder` (L, H, S, S) and `decoder` (L, H, T, T). Row t is
+    the step that produced target token t. RNNs have only `cross`; models without attention have
+    none. Layers and heads count from 0; negative numbers count from the end.
     """
 
     source: list[str]
     target: list[str]
     blocks: dict[str, Weights] = field(repr=False)
     norms: dict[str, Weights] = field(default_factory=dict, repr=False)
-    """(L, H, S): the length of the vector that a token hands over if it is looked at with weight 1.
-    """
+    """(L, H, S): the norm of the vector that a token contributes with an attention weight of 1."""
     text_in: str = ""
     text_out: str = ""
     source_spans: list[Span] = field(default_factory=list, repr=False)
-    """Where each token lies in `text_in` (NFC): its first character, and the one after its last.
-
-    <eos> has none.
-    """
+    """Start and end of each token in `text_in` (NFC), in characters; empty for <eos>."""
     target_spans: list[Span] = field(default_factory=list, repr=False)
     candidates: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
-    """At each step the likeliest tokens, with their probabilities."""
+    """The most likely tokens at each step, with their probabilities."""
 
     def sides(self, block: str) -> tuple[list[str], list[str]]:
         """The tokens of a block's rows and columns.
@@ -69,13 +65,14 @@ class AttentionRecord:
         layer: int | None = -1,
         head: int | None = None,
     ) -> Weights:
-        """One matrix (T, S): of one head, or of several that become one by `how`.
+        """One matrix (T, S) of attention weights, of a single head or aggregated over heads.
 
-        how: mean, max, norm or rollout. layer=None: the same over all layers. norm: weights times
-        the length of the vector looked at (Kobayashi et al. 2020), its rows summing to one again,
-        then the mean. rollout: what has flowed from which input up to the last layer, if a token
-        keeps half of itself at each attention (Abnar and Zuidema 2020); it has neither layer nor
-        head.
+        how: how heads are aggregated.
+        `mean` and `max`: over the heads of the layer, or of all layers with layer=None.
+        `norm`: weights times the norm of the value vectors (Kobayashi et al. 2020), normalized to
+        rows that sum to 1, then averaged.
+        `rollout`: attention traced through all layers back to the inputs (Abnar and Zuidema 2020);
+        layer and head are ignored.
         """
         if block not in self.blocks or how not in HOW:
             raise UserError(

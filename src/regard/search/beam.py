@@ -14,7 +14,7 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Beam:
-    """The `width` best hypotheses go on.
+    """Beam search: keeps the `width` best hypotheses at each step.
 
     A sentence stops when round(width * patience) hypotheses have finished. With no length penalty
     it stops as soon as n_best have, if one of them was the best candidate of its step: those that
@@ -96,10 +96,10 @@ def beam(
     patience: float = 1.0,
     **rules: Any,
 ) -> list[list[Hypothesis]]:
-    """The best `n_best` hypotheses of each sentence, best first.
+    """Beam search: the `n_best` best hypotheses of each sentence, best first.
 
-    There are fewer where fewer exist, but never none. `rules` as in `greedy`, to which
-    width 1 is equal.
+    If fewer exist, fewer are returned, but at least one. Width 1 is the same as `greedy`, which
+    also explains `rules`.
     """
     search = Beam(width, n_best, length_penalty, patience)
     hypotheses = together(step, state, search, **rules)

@@ -95,7 +95,7 @@ class Paths(NamedTuple):
 
 
 class Search(Protocol):
-    """How hypotheses grow. What must be remembered about a sentence is kept in its Job."""
+    """A search algorithm: how hypotheses are extended. The state of a sentence is in its Job."""
 
     copies: int
     """Hypotheses of each sentence."""
