@@ -108,7 +108,7 @@ def test_no_room_on_the_gpu_is_told_and_the_cpu_goes_on(run, ours, gpu, monkeypa
     expected = answers(regard.load(run))
     monkeypatch.setattr(Placed, "moved", refuse)
     monkeypatch.setattr(translating, "WORTH", 0.0)
-    with pytest.warns(UserWarning, match=r"3 of its 1,024 MiB are free.*CPU"):
+    with pytest.warns(UserWarning, match=r"3 of 1,024 MiB are free.*CPU"):
         assert answers(ours) == expected
     assert answers(ours) == expected  # and is not tried again
 

@@ -163,7 +163,7 @@ def test_running_out_of_memory_splits_batches(trainer, monkeypatch):
     monkeypatch.setattr(trainer.model, "loss", small)
     said = []
     forecast(trainer, said.append)
-    assert "computed in 2 parts" in said[0]
+    assert "split into 2 parts" in said[0]
     assert trainer.shortages == []
     sizes.clear()
     trainer.update([module._longest(trainer)])

@@ -74,9 +74,11 @@ class AttentionRecord:
         `rollout`: attention traced through all layers back to the inputs (Abnar and Zuidema 2020);
         layer and head are ignored.
         """
+        if not self.blocks:
+            raise UserError("this model has no attention")
         if block not in self.blocks or how not in HOW:
             raise UserError(
-                f"no {block} attention by {how} (blocks: {', '.join(self.blocks) or 'none'}; how: "
+                f"no {block} attention by {how} (blocks: {', '.join(self.blocks)}; how: "
                 f"{', '.join(HOW)})"
             )
         if how == "rollout":
