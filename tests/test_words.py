@@ -10,9 +10,12 @@ import regard
 from regard.errors import counted
 
 ROOT = Path(regard.__file__).parent
-LATER = ("cli", "data", "recipes", "scoring", "pictures")  # rooms whose texts are not reworded yet
+LATER = ("cli", "data", "recipes", "scoring", "pictures", "training/forecast.py")
+"""Rooms and files whose texts are not reworded yet."""
 FILES = [
-    path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).parts[0] not in LATER
+    path
+    for path in sorted(ROOT.rglob("*.py"))
+    if not path.relative_to(ROOT).as_posix().startswith(LATER)
 ]
 
 PUZZLES = re.compile(

@@ -101,7 +101,7 @@ def test_what_cannot_be_is_said():
         ours("le chat", must=["zèbre"])
     with pytest.raises(UserError, match="an empty text can be neither required nor forbidden"):
         ours("le chat", forbid=[" "])
-    with pytest.raises(UserError, match="not in samples"):
+    with pytest.raises(UserError, match="do not work with sampling"):
         ours("le chat", must=["chat"], sampling=Sampling())
 
 

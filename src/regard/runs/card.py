@@ -1,4 +1,4 @@
-"""What a run tells about itself: README.md (a model card)."""
+"""The model card of a run: its README.md."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ def write_card(run: Run) -> None:
     )
     lines = [
         f"# {run.path.name}\n",
-        f"A text-to-text model, trained with Regard {facts['regard']} (torch {facts['torch']}).\n",
+        f"A text-to-text model trained with Regard {facts['regard']} (torch {facts['torch']}).\n",
         "| | |\n|---|---|",
         f"| data | {data}: {facts['pairs']:,} pairs, {facts['duplicates']:,} repeated, "
         f"{facts['leaks']:,} dev sources in training |",
         f"| tokens | {config.text.tokenizer}, {run.source.size:,} source, {run.target.size:,} "
         f"target |",
         f"| model | {model}; {facts['parameters']:,} parameters |",
-        f"| best on dev | {_best_scores(run) or 'not judged'} (checkpoint {run.best}, chosen by "
+        f"| best on dev | {_best_scores(run) or 'not evaluated'} (checkpoint {run.best}, chosen by "
         f"{config.train.metric}) |",
         f"| search | beam {config.search.width}, length penalty {config.search.length_penalty} |\n",
         f'Use it:\n\n```\nregard translate {run.path.name} "a text"\nregard evaluate '
@@ -36,7 +36,7 @@ def write_card(run: Run) -> None:
 
 
 def _best_scores(run: Run) -> str:
-    """The scores on dev of the best checkpoint; empty if it was not judged."""
+    """The scores on dev of the best checkpoint; empty if it was not evaluated."""
     scores = {}
     for record in run.records():
         if "tokens" in record:
