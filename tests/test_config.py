@@ -34,7 +34,7 @@ laws = settings(max_examples=80, deadline=None, derandomize=True)
         ({"train": {"stesp": 3}}, r"no setting train\.stesp; did you mean train\.steps\?"),
         ({"model": {"widht": 3}}, r"model\.widht; did you mean model\.width\?"),
         ({"trian": {}}, r"no section trian; did you mean train\?"),
-        ({"search": {"zzzzz": 1}}, r"no setting search\.zzzzz \(there are: search\.width"),
+        ({"search": {"zzzzz": 1}}, r"no setting search\.zzzzz \(available: search\.width"),
         ({"model": {"kind": "rnn", "cel": "gru"}}, r"model\.cel; did you mean model\.cell\?"),
     ],
 )
@@ -59,7 +59,7 @@ def test_unknown_names_have_neighbours(given_settings, meant):
         ("train", "betas", 0.9, "two numbers"),
         ("train", "betas", [0.9, "high"], "two numbers"),
         ("train", "betas", [0.9, -1], "at least 0"),
-        ("data", "path", ["a"], "a text"),
+        ("data", "path", ["a"], "a string"),
         ("data", "options", 3, "options by name"),
     ],
 )
@@ -93,7 +93,7 @@ def test_an_rnn_has_no_heads():
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ({"width": 10, "heads": 4}, r"model\.heads=4 does not divide model\.width=10"),
+        ({"width": 10, "heads": 4}, r"model\.width=10 is not divisible by model\.heads=4"),
         ({"position": "rotary", "score": "additive"}, r"model\.position=rotary needs"),
         ({"position": "rotary", "score": "custom:Mine"}, r"model\.position=rotary needs"),
         ({"position": "rotary", "width": 12, "heads": 4}, "even"),

@@ -66,7 +66,7 @@ def test_a_path_that_needs_a_fast_folder_is_refused(without_fast, tmp_path):
     options = {"cwd": tmp_path, "env": without_fast, "capture_output": True, "text": True}
     done = subprocess.run(command, check=False, **options)
     assert done.returncode == 2
-    assert "train.path=packed: regard/training/fast is missing; use plain" in done.stderr
+    assert "train.path=packed: regard/training/fast is missing; use train.path=plain" in done.stderr
 
 
 def test_another_missing_module_is_told():

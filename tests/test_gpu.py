@@ -116,7 +116,7 @@ def test_a_full_gpu_is_told_and_the_cpu_answers(sorting, texts, monkeypatch):
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1e-6)
     try:
-        with pytest.warns(UserWarning, match="going on on the CPU"):
+        with pytest.warns(UserWarning, match="continuing on the CPU"):
             assert answers(ours, texts[:20]) == expected
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -1,6 +1,6 @@
-"""Settings: frozen dataclasses, TOML over them, `section.name=value` over that.
+"""Settings: frozen dataclasses, overridden by TOML files, overridden by `section.name=value`.
 
-The default of a setting, its help and the values it may take stand together, in its field.
+The field of a setting has its default, its help and the values it may take.
 """
 # ruff: noqa: RUF009 - setting() returns a dataclass field, never a shared value
 
@@ -51,9 +51,9 @@ def setting(
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where pairs come from and how they are batched."""
+    """Training data: where pairs come from, and how they are split and batched."""
 
-    path: str = setting("", "A task, a named corpus, a file or a folder.")
+    path: str = setting("", "Training data: a built-in task, a named corpus, a file or a folder.")
     source: str = setting(
         "", "Source: column (name or number), JSON key (a.b: nested), TMX language or file suffix."
     )
@@ -72,36 +72,39 @@ class DataConfig:
         "", "Encoding of the files, such as latin-1. Empty: UTF-8, or UTF-16 by its BOM."
     )
     limit: int = setting(
-        0, "Use at most this many training pairs, drawn evenly over the file. 0: all.", least=0
+        0, "Use at most this many training pairs, taken evenly from the file. 0: all.", least=0
     )
     group: Literal["source", "pair"] = setting(
-        "source", "Keep pairs with the same source (pair: or the same target) in one split."
+        "source",
+        "Keep pairs with the same source in one split; pair: those with the same target, too.",
     )
     dev: int = setting(
         0,
-        "Pairs to split off for validation if the data has no such split. 0: 5 %, at most 2,000.",
+        "Pairs to hold out for validation if the data has no dev split. 0: 5 %, at most 2,000.",
         least=0,
     )
     test: int = setting(
         0,
-        "Pairs to split off for testing if the data has no such split. 0: 5 %, at most 2,000.",
+        "Pairs to hold out for testing if the data has no test split. 0: 5 %, at most 2,000.",
         least=0,
     )
     seed: int = setting(
-        123456, "Random seed of the splits and of generated tasks.", least=0, below=SEEDS
+        123456, "Random seed for the splits and for generated tasks.", least=0, below=SEEDS
     )
-    options: dict[str, Any] = setting({}, "Options of a generated task, such as complexity.")
+    options: dict[str, Any] = setting({}, "Options for a generated task, such as complexity.")
     max_length: int = setting(
-        256, "Leave out training pairs with more tokens than this on either side.", least=1
+        256, "Skip training pairs with more tokens than this on either side.", least=1
     )
     batch_tokens: int = setting(
-        4096, "Tokens per batch, with padding, on the longer side. See batch_sentences.", least=1
+        4096,
+        "Tokens per batch, including padding, on the longer side. See batch_sentences.",
+        least=1,
     )
     batch_sentences: int = setting(
         0, "Pairs per batch, whatever their length. 0: use batch_tokens.", least=0
     )
     tokenized: bool = setting(
-        False, "The text is already split into words: BLEU does not tokenize it again."
+        False, "The text is already tokenized, so BLEU does not tokenize it again."
     )
     digest: str = setting(
         "", "SHA-256 of the encoded training data; written by training and checked on resume."
@@ -115,16 +118,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TextConfig:
-    """How text becomes tokens."""
+    """Tokenization: how text becomes tokens."""
 
-    tokenizer: TokenizerName = setting("bpe", "What the text is split into.")
+    tokenizer: TokenizerName = setting("bpe", "How text is split into tokens.")
     target_tokenizer: Literal["same", TokenizerName] = setting(
-        "same", "What the target is split into; same: as the source."
+        "same", "How the target is split into tokens; same: like the source."
     )
     size: int = setting(
-        8000, "Largest vocabulary for the words, bpe and unigram tokenizers.", least=1
+        8000, "Maximum vocabulary size for the words, bpe and unigram tokenizers.", least=1
     )
-    share: bool = setting(True, "Use one vocabulary for source and target.")
+    share: bool = setting(True, "Share one vocabulary between source and target.")
     dropout: float = setting(
         0.0, "Probability of skipping a BPE merge in training (BPE-dropout).", least=0, below=1
     )
@@ -141,55 +144,55 @@ class TransformerConfig:
     """Transformer encoder-decoder (Vaswani et al. 2017)."""
 
     kind: Literal["transformer"] = setting("transformer", "Model architecture.")
-    width: int = setting(256, "Width of the embeddings and of every layer.", least=1)
-    ffn: int = setting(1024, "Inner width of the feed-forward layers.", least=1)
-    heads: int = setting(4, "Attention heads; must divide the width.", least=1)
+    width: int = setting(
+        256, "Model dimension: width of the embeddings and of every layer.", least=1
+    )
+    ffn: int = setting(1024, "Hidden width of the feed-forward layers.", least=1)
+    heads: int = setting(4, "Number of attention heads; must divide the width.", least=1)
     encoder_layers: int = setting(3, "Number of encoder layers.", least=1)
     decoder_layers: int = setting(3, "Number of decoder layers.", least=1)
     position: PositionName = setting(
-        "sinusoidal", "How positions are encoded; custom:Name for a class of your own.", custom=True
+        "sinusoidal", "Position encoding; custom:Name for your own class.", custom=True
     )
     score: ScoreName = setting(
         "scaled_dot",
-        "How attention compares queries and keys; custom:Name for a class of your own.",
+        "Score of a query and a key in attention; custom:Name for your own class.",
         custom=True,
     )
     block: Literal["standard"] = setting(
         "standard",
-        "How a layer combines its sublayers; custom:Name for a class of your own.",
+        "How a layer combines its sublayers; custom:Name for your own class.",
         custom=True,
     )
-    norm: Literal["layer", "rms", "none"] = setting("layer", "Kind of normalisation.")
+    norm: Literal["layer", "rms", "none"] = setting("layer", "Normalization layer.")
     placement: Literal["pre", "post"] = setting(
-        "pre", "Normalise before each sublayer, or after its residual connection."
+        "pre", "Normalize before each sublayer (pre) or after its residual connection (post)."
     )
     activation: Literal["relu", "gelu", "geglu", "swiglu"] = setting(
         "relu", "Activation of the feed-forward layers; geglu and swiglu are gated."
     )
-    residual: bool = setting(True, "Use residual connections; false shows what they are for.")
+    residual: bool = setting(True, "Use residual connections; set to false to see what they do.")
     feedforward: bool = setting(True, "Use feed-forward layers; false leaves attention only.")
     tie: Literal["none", "target", "all"] = setting(
-        "all", "Share target embeddings and output layer; all: the source embeddings too."
+        "all", "Tie target embeddings and output layer; all: the source embeddings, too."
     )
-    bias: bool = setting(True, "Use biases in the projections of attention.")
+    bias: bool = setting(True, "Use biases in the attention projections.")
     dropout: float = setting(
         0.1, "Dropout on the output of each sublayer and on the embeddings.", least=0, below=1
     )
     embedding_dropout: float | None = setting(
-        None, "Dropout on the embeddings, if it differs from dropout.", least=0, below=1
+        None, "Dropout on the embeddings, if different from dropout.", least=0, below=1
     )
     attention_dropout: float = setting(0.0, "Dropout on the attention weights.", least=0, below=1)
     activation_dropout: float = setting(
         0.0, "Dropout inside the feed-forward layers.", least=0, below=1
     )
-    max_positions: int = setting(
-        1024, "Longest sequence that learned positions can encode.", least=1
-    )
+    max_positions: int = setting(1024, "Maximum sequence length with learned positions.", least=1)
     relative_clip: int = setting(
-        16, "Distance beyond which relative positions are all the same.", least=1
+        16, "Maximum distance of relative positions; larger distances are treated alike.", least=1
     )
     causal: bool = setting(
-        False, "The encoder attends only to earlier tokens, so it can read a source as it grows."
+        False, "Causal encoder: attends only to earlier tokens, so it can encode a growing source."
     )
     wait: int = setting(
         0,
@@ -204,7 +207,10 @@ class TransformerConfig:
 
     def _check_heads(self) -> None:
         if self.width % self.heads:
-            raise UserError(f"model.heads={self.heads} does not divide model.width={self.width}")
+            raise UserError(
+                f"model.width={self.width} is not divisible by model.heads={self.heads}: "
+                f"change one of them"
+            )
 
     def _check_rotary(self) -> None:
         """Rotary positions turn pairs of dimensions, and only a dot product sees the angle."""
@@ -215,13 +221,15 @@ class TransformerConfig:
                 f"model.position=rotary needs model.score=dot or scaled_dot, not {self.score}"
             )
         if (self.width // self.heads) % 2:
-            raise UserError("model.position=rotary needs an even width per head")
+            raise UserError(
+                f"model.position=rotary needs an even width per head, not "
+                f"{self.width // self.heads}: change model.width or model.heads"
+            )
 
     def _check_wait(self) -> None:
         if self.wait and not self.causal:
             raise UserError(
-                f"model.wait={self.wait} needs an encoder that does not look ahead: set "
-                f"model.causal=true as well"
+                f"model.wait={self.wait} needs a causal encoder: set model.causal=true as well"
             )
 
 
@@ -238,26 +246,28 @@ class RNNConfig:
     embedding: int = setting(256, "Width of the embeddings.", least=1)
     encoder_layers: int = setting(1, "Number of encoder layers.", least=1)
     decoder_layers: int = setting(1, "Number of decoder layers.", least=1)
-    bidirectional: bool = setting(True, "Read the source in both directions.")
+    bidirectional: bool = setting(True, "Use a bidirectional encoder.")
     attention: Literal["before", "after", "none"] = setting(
         "after", "Attend to the source before the recurrent cell, after it, or not at all."
     )
     score: ScoreName = setting(
         "multiplicative",
-        "How attention compares decoder and encoder states; custom:Name for a class of your own.",
+        "Score of a decoder and an encoder state in attention; custom:Name for your own class.",
         custom=True,
     )
     score_width: int = setting(
-        0, "Inner width of the additive score. 0: the width of the decoder.", least=0
+        0, "Hidden width of the additive score. 0: the width of the decoder.", least=0
     )
     tie: Literal["none", "target", "all"] = setting(
         "none",
-        "Share target embeddings and output layer; all: source too. Needs embedding = width.",
+        "Tie target embeddings and output layer; all: source, too. Needs embedding = width.",
     )
     dropout: float = setting(
         0.2, "Dropout on embeddings, between layers and before the output.", least=0, below=1
     )
-    fast: bool = setting(True, "Use PyTorch's cells; false: readable ones, equal but slower.")
+    fast: bool = setting(
+        True, "Use PyTorch's RNNs; false: readable ones with the same results, but slower."
+    )
 
     def __post_init__(self) -> None:
         self._check_tie()
@@ -272,8 +282,8 @@ class RNNConfig:
     def _check_directions(self) -> None:
         if self.bidirectional and self.width % 2:
             raise UserError(
-                f"model.width={self.width} must be even for a bidirectional encoder: each "
-                f"direction has half of it"
+                f"model.width={self.width} must be even for a bidirectional encoder, in which each "
+                f"direction has half the width"
             )
 
 
@@ -295,21 +305,21 @@ ModelConfig = TransformerConfig | RNNConfig | CustomConfig
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How weights are learned."""
+    """Training: optimizer, schedule, evaluation and checkpoints."""
 
     epochs: float = setting(0, "Passes over the training data. 0: use steps.", least=0)
-    steps: int = setting(10000, "Number of updates, if epochs is 0.", least=0)
+    steps: int = setting(10000, "Number of training steps, if epochs is 0.", least=0)
     minutes: float = setting(
         0, "Stop after this many minutes of training. 0: no time limit.", least=0
     )
     seed: int = setting(
         1,
-        "Random seed of the initial weights, the order of the data and dropout.",
+        "Random seed for the initial weights, the order of the data and dropout.",
         least=0,
         below=SEEDS,
     )
     optimizer: Literal["adamw", "adam", "sgd", "muon"] = setting(
-        "adamw", "Optimizer; muon: for the matrices of the layers, with AdamW for the rest."
+        "adamw", "Optimizer; muon: Muon for the matrices of the layers, AdamW for everything else."
     )
     rate: float = setting(1e-3, "Peak learning rate.", least=0)
     schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = setting(
@@ -318,46 +328,46 @@ class TrainConfig:
     warmup: int = setting(
         400, "Steps over which the learning rate rises linearly from zero.", least=0
     )
-    betas: tuple[float, float] = setting((0.9, 0.98), "Betas of Adam and AdamW.", least=0)
-    weight_decay: float = setting(0.0, "Weight decay of AdamW, on matrices only.", least=0)
-    clip: float = setting(
-        1.0, "Clip the global norm of the gradient to this. 0: no clipping.", least=0
-    )
+    betas: tuple[float, float] = setting((0.9, 0.98), "Betas for Adam and AdamW.", least=0)
+    weight_decay: float = setting(0.0, "Weight decay for AdamW, applied to matrices only.", least=0)
+    clip: float = setting(1.0, "Clip the gradient norm to this value. 0: no clipping.", least=0)
     smoothing: float = setting(0.1, "Label smoothing.", least=0)
     rdrop: float = setting(
-        0.0, "Weight of R-Drop: two passes with different dropout must agree. 0: one pass.", least=0
+        0.0,
+        "Weight of the R-Drop loss: two passes with different dropout should agree. 0: off.",
+        least=0,
     )
     ema: float = setting(
         0.0,
-        "Decay of a moving average of the weights, which is evaluated and used. 0: none.",
+        "Decay of a moving average of the weights, used in evaluation and decoding. 0: off.",
         least=0,
     )
     spike: float = setting(
         6.0,
-        "Skip a step whose loss or gradient norm is this many sigmas above recent ones. 0: never.",
+        "Skip steps whose loss or gradient norm is this many sigmas above recent ones. 0: off.",
         least=0,
     )
     accumulate: int = setting(1, "Batches per update (gradient accumulation).", least=1)
     precision: Literal["auto", "fp32", "bf16"] = setting(
-        "auto", "Precision of training; auto: bf16 on a GPU that supports it, else fp32."
+        "auto", "Training precision; auto: bf16 on a GPU that supports it, otherwise fp32."
     )
     device: str = setting(
         "auto", "Device: auto (a CUDA GPU if there is one), cpu, cuda, cuda:1 (second GPU) or mps."
     )
     path: Literal["auto", "plain", "packed", "compiled", "captured"] = setting(
-        "auto", "How a GPU computes a training step; the results are the same, the speed is not."
+        "auto", "How a GPU computes a training step; changes the speed, not the result."
     )
     strategy: Literal["ddp", "fsdp"] = setting(
-        "ddp", "Under torchrun: each process holds the whole model (ddp) or a part of it (fsdp)."
+        "ddp", "Under torchrun: each process holds the whole model (ddp) or a shard of it (fsdp)."
     )
     threads: int = setting(
-        0, "CPU threads. 0: PyTorch's choice, recorded here because results depend on it.", least=0
+        0, "CPU threads. 0: PyTorch's default, recorded here because results depend on it.", least=0
     )
     evaluate_every: int = setting(500, "Steps between evaluations on the validation set.", least=1)
     save_every: int = setting(500, "Steps between checkpoints.", least=1)
-    log_every: int = setting(50, "Steps between lines of the log.", least=1)
+    log_every: int = setting(50, "Steps between log entries.", least=1)
     patience: int = setting(
-        0, "Stop after this many evaluations without a better validation loss. 0: never.", least=0
+        0, "Early stopping: stop after this many evaluations without improvement. 0: off.", least=0
     )
     keep: int = setting(3, "Number of latest checkpoints to keep, besides the best.", least=1)
     milestones: int = setting(
@@ -365,21 +375,21 @@ class TrainConfig:
     )
     average: int = setting(
         0,
-        "Average this many last checkpoints, if that helps on the validation set. 0: do not.",
+        "Average this many of the last checkpoints if that improves validation. 0: off.",
         least=0,
     )
     metric: Literal["loss", "accuracy", "exact_match", "bleu"] = setting(
         "loss",
-        "Metric on the validation set that selects the best checkpoint; custom:Name for your own.",
+        "Validation metric that selects the best checkpoint; custom:Name for your own.",
         custom=True,
     )
     callback: Literal["none"] = setting(
         "none",
-        "Called at each line of the log; custom:Name for a function of your own.",
+        "Function called at each log entry; custom:Name for your own.",
         custom=True,
     )
     start_from: str = setting(
-        "", "Run whose weights and tokenizer training starts from (fine-tuning)."
+        "", "Run to fine-tune: training starts from its weights and uses its tokenizer."
     )
     tensorboard: Literal["auto", "on", "off"] = setting(
         "auto", "Write TensorBoard event files; auto: if TensorBoard is installed."
@@ -391,19 +401,19 @@ class TrainConfig:
 
     def _check_length(self) -> None:
         if not self.epochs and not self.steps:
-            raise UserError("train.steps=0 and train.epochs=0: nothing would be trained")
+            raise UserError("train.steps=0 and train.epochs=0: nothing to train; set one of them")
 
     def _check_optimizer(self) -> None:
         if self.optimizer == "muon" and self.strategy == "fsdp":
             raise UserError(
-                "train.optimizer=muon needs whole matrices: train.strategy=ddp, or another "
-                "optimiser"
+                "train.optimizer=muon does not work with train.strategy=fsdp: use "
+                "train.strategy=ddp or another optimizer"
             )
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How an answer is found."""
+    """Decoding: beam search, length limits and penalties."""
 
     width: int = setting(5, "Beam width; 1 is greedy search.", least=1)
     length_penalty: float = setting(
@@ -411,31 +421,33 @@ class SearchConfig:
     )
     patience: float = setting(1.0, "Stop when width × patience hypotheses are finished.", least=0)
     limit_ratio: float = setting(
-        2.0, "Longest answer: source tokens × limit_ratio + limit_extra.", least=0
+        2.0, "Maximum answer length: source tokens × limit_ratio + limit_extra.", least=0
     )
-    limit_extra: int = setting(20, "Tokens added to the longest answer, see limit_ratio.", least=0)
-    minimum: int = setting(0, "Shortest answer, in tokens.", least=0)
-    no_repeat: int = setting(
-        0, "Do not repeat n-grams of this size. 0: repetitions are allowed.", least=0
+    limit_extra: int = setting(
+        20, "Tokens added to the maximum answer length; see limit_ratio.", least=0
     )
+    minimum: int = setting(0, "Minimum answer length, in tokens.", least=0)
+    no_repeat: int = setting(0, "Never repeat an n-gram of this size. 0: off.", least=0)
     diversity: float = setting(
-        0.0, "Penalty per rank among the continuations of a hypothesis: n-best lists vary.", least=0
+        0.0,
+        "Diversity penalty per rank among the continuations of a hypothesis, for n-best lists.",
+        least=0,
     )
     coverage: float = setting(
-        0.0, "Weight of the coverage penalty on answers that ignore parts of the source.", least=0
+        0.0, "Weight of the coverage penalty, for answers that skip parts of the source.", least=0
     )
     precision: Literal["fp32", "bf16"] = setting(
-        "fp32", "Precision of the weights in decoding; bf16 on a CPU pays only where it has AMX."
+        "fp32", "Precision of the weights in decoding; on a CPU, bf16 is faster only with AMX."
     )
     batch_tokens: int = setting(4096, "Source tokens per batch in decoding.", least=1)
     split: bool = setting(
-        True, "Split texts longer than any in training at sentence ends, and join the answers."
+        True, "Split texts longer than any in training at sentence ends and join the answers."
     )
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything a run needs to be repeated. Written as config.toml."""
+    """All settings of a run, so that it can be repeated. Saved as config.toml."""
 
     data: DataConfig = field(default_factory=DataConfig)
     text: TextConfig = field(default_factory=TextConfig)
@@ -607,7 +619,7 @@ TYPE_WORDS: dict[Any, str] = {
     float: "a number",
     float | None: "a number",
     bool: "true or false",
-    str: "a text",
+    str: "a string",
     tuple[float, float]: "two numbers, such as [0.9, 0.98]",
     dict[str, Any]: "options by name, such as {complexity = 3}",
 }
@@ -771,7 +783,7 @@ def read_toml(path: Path) -> Settings:
     for section, values in loaded.items():
         if not isinstance(values, dict):
             advice = "put it under [data], [text], [model], [train] or [search]"
-            raise UserError(f"{path}: {section} stands outside a section; {advice}")
+            raise UserError(f"{path}: {section} is not in a section; {advice}")
     return loaded
 
 

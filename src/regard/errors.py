@@ -1,27 +1,27 @@
-"""The one exception a caller's mistake raises: its text is the whole message, ready to be shown to
-a person.
-"""
+"""The exceptions raised for mistakes of the caller, and words for their messages."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the caller can put right. Says what, where and what to do; the command line prints
-    it and exits with `code`.
+    """An error that the caller can fix.
+
+    Its message says what went wrong, where, and what to do. The command line prints it and exits
+    with `code`.
     """
 
     code = 2
 
 
 class Failed(UserError):
-    """Nothing the caller asked for was wrong, but it could not be done."""
+    """The request was valid, but could not be carried out."""
 
     code = 1
 
 
 class Interrupted(Exception):
-    """Training was asked to stop (Ctrl-C, SIGTERM), and everything is saved."""
+    """Training was interrupted (Ctrl-C, SIGTERM) after saving everything."""
 
     def __init__(self, text: str, signal_number: int) -> None:
         super().__init__(text)
@@ -29,13 +29,16 @@ class Interrupted(Exception):
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a message that there is no such name: the one it is most like, or all there
-    are.
-    """
+    """The end of a message about an unknown name: the most similar one, or all that are known."""
     names = list(known)
     if near := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
         return f"; did you mean {prefix}{near[0]}?"
-    return f" (there are: {', '.join(prefix + one for one in names) or 'none'})"
+    return f" (available: {', '.join(prefix + one for one in names) or 'none'})"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """The number with its noun: 1 pair, 2,000 pairs. plural: where it is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def only_fast_is_missing(error: ModuleNotFoundError) -> None:

@@ -312,7 +312,7 @@ def test_answers_can_be_wished_for(run, refused):
     assert not set("0123456789") & set(
         call("translate", run.path, "1+1", *[f"--forbid={digit}" for digit in range(10)])
     )
-    assert "'x' cannot be demanded" in refused("translate", run.path, "1+1", "--must", "x")
+    assert "'x' cannot be required" in refused("translate", run.path, "1+1", "--must", "x")
     assert call("translate", run.path, "1+1", "--with", run.path) == call(
         "translate", run.path, "1+1"
     )
@@ -574,7 +574,7 @@ def test_bytes_that_are_no_text(run, tmp_path):
                 assert found[number - 1]["warnings"][0] == expected
             assert "UTF-8" not in str([found[i]["warnings"] for i in (0, 2, 3, 4)])
             assert found[3]["text"] == ""
-            assert "not answered: 10,000,001 tokens without a space" in found[3]["warnings"][0]
+            assert "not translated: 10,000,001 tokens without a space" in found[3]["warnings"][0]
             assert found[0]["text"] == found[4]["text"]
         else:
             assert "warning: '2\ufffd+\ufffd': line 2 is not UTF-8" in said

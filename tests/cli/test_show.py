@@ -69,7 +69,7 @@ def test_attention_of_words(run, here):
 def test_attention_says_what_is_not_there(run, here):
     assert "counted from 1" in refused("attention", run.path, "1+1", "--layer", 2)
     assert "--head 3: cross attention has 2" in refused("attention", run.path, "1+1", "--head", 3)
-    assert "there is cross, encoder, decoder" in refused(
+    assert "blocks: cross, encoder, decoder;" in refused(
         "attention", run.path, "1+1", "--block", "foo"
     )
     assert "not cross by foo" in refused("attention", run.path, "1+1", "--how", "foo")

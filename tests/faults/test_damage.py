@@ -85,7 +85,7 @@ def test_the_one_before_is_used_and_this_is_on_record(finished, path, train, dig
     newest = regard.Run.open(path).checkpoints()[::-1]
     damage(path, newest[:count])
     run = train(path)
-    assert run.said.count("before it is used") == count
+    assert run.said.count("using the previous checkpoint") == count
     step = int(newest[count].removeprefix("step-"))
     fallbacks = [r for r in run.records() if r["kind"] == "fallback"]
     assert fallbacks == [{"kind": "fallback", "step": step, "damaged": newest[:count]}]
@@ -101,7 +101,7 @@ def test_all_damaged(path, child):
     one = child(path)
     assert one.end() in (1, 2)
     assert (
-        f"error: {path}: none of its 3 checkpoints is whole; nothing was deleted"
+        f"error: {path}: no intact checkpoint (3 damaged); nothing was deleted"
         in one.errors.read_text()
     )
     assert "Traceback" not in one.errors.read_text()
@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_read(path, train, name):
     file = path / "checkpoints" / "step-00000012" / name
     file.unlink()
     file.mkdir()
-    assert f"{name}: Is a directory; the checkpoint before it is used" in train(path).said.replace(
+    assert f"{name}: Is a directory; using the previous checkpoint" in train(path).said.replace(
         "\n", " "
     )
 

@@ -108,7 +108,7 @@ def test_no_room_on_the_gpu_is_told_and_the_cpu_goes_on(run, ours, gpu, monkeypa
     expected = answers(regard.load(run))
     monkeypatch.setattr(Placed, "moved", refuse)
     monkeypatch.setattr(translating, "WORTH", 0.0)
-    with pytest.warns(UserWarning, match=r"3 of its 1,024 MiB are free.*CPU"):
+    with pytest.warns(UserWarning, match=r"3 of 1,024 MiB are free.*CPU"):
         assert answers(ours) == expected
     assert answers(ours) == expected  # and is not tried again
 
@@ -150,7 +150,7 @@ def test_where_no_batch_fits_the_cpu_goes_on_or_the_caller_is_told(run, gpu, mon
         return Placed(placed.model, placed.suppress)
 
     monkeypatch.setattr(Placed, "moved", home)
-    with pytest.warns(UserWarning, match="going on on the CPU"):
+    with pytest.warns(UserWarning, match="continuing on the CPU"):
         assert answers(ours) == expected
 
     named = regard.load(run)

@@ -148,7 +148,10 @@ def test_a_loop_that_cannot_be_broken_is_told():
     translator = chain({"^": {"a": 1}, "a": {"a": 1}}, no_repeat=0, limit_ratio=0.0, limit_extra=3)
     result = translator("h")
     assert result.text == "aaa"
-    assert "repeats 'a' over and over: decoded again with no_repeat=4, in vain" in result.warnings
+    assert (
+        "repeats 'a' over and over: decoded again with no_repeat=4, without success"
+        in result.warnings
+    )
     assert any("length limit of 3" in warning for warning in result.warnings)
 
 
@@ -284,14 +287,14 @@ def test_split_can_be_turned_off(sums):
     )
     result = whole(LONG)
     assert result.parts == []
-    assert any("longer than anything in training (" in warning for warning in result.warnings)
+    assert any("longer than any source in training (" in warning for warning in result.warnings)
 
 
 def test_a_long_sentence_stays_whole(sums):
     result = sums("12345678901234567890+1")
     assert result.parts == []
     assert any(
-        "longer than anything in training (23 tokens" in warning for warning in result.warnings
+        "longer than any source in training (23 tokens" in warning for warning in result.warnings
     )
 
 
@@ -299,7 +302,7 @@ def test_what_is_demanded_of_the_whole_is_not_split(sums):
     for wish in ({"prefix": "77"}, {"must": ["7"]}):
         result = sums(LONG, **wish)
         assert result.parts == []
-        assert any("longer than anything in training (" in warning for warning in result.warnings)
+        assert any("longer than any source in training (" in warning for warning in result.warnings)
     assert "7" not in sums(LONG, forbid=["7"]).text
     assert len(sums(LONG, forbid=["7"]).parts) > 1
 
@@ -323,7 +326,7 @@ def test_what_memory_may_not_hold_is_not_answered(sums, text):
     result = sums(text)
     assert result.text == ""
     assert result.warnings == [
-        "not answered: 9,001 tokens without a space (more than search.batch_tokens=4096)"
+        "not translated: 9,001 tokens without a space (more than search.batch_tokens=4096)"
     ]
     assert sums("1+1. " + text).parts[0].text == sums("1+1.").text
 

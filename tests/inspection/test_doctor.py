@@ -22,11 +22,11 @@ from regard.recipes.reporter import Reporter
 from regard.training import trainer as training
 
 OWN, SAVED, DATA = (
-    "settings, tokenizer as written",
-    "checkpoints as written",
-    "data is what config.toml says",
+    "config and tokenizer intact",
+    "checkpoints intact",
+    "training data intact",
 )
-WEIGHTS, RESUME, ONCE = "best weights load", "resume is exact", "every pair comes once an epoch"
+WEIGHTS, RESUME, ONCE = "best checkpoint loads", "resuming is exact", "each pair once per epoch"
 
 
 @pytest.fixture
@@ -66,12 +66,12 @@ def test_a_good_run_passes(run):
     rows = examine(run.path, 0)
     assert len(rows) == len(PROOFS) == 19
     assert [name for name, row in rows.items() if not row["passed"]] == [
-        "source is read as it comes"
+        "no look-ahead in the source"
     ]
     assert all(row["found"] and not row["advice"] for row in rows.values())
     assert rows[ONCE]["found"].startswith("60 pairs in 3 batches")
     assert rows[RESUME]["found"].startswith(
-        "from step 6: 3 steps, a stop, 3 more = 6 steps: weights, optimiser, log"
+        "from step 6: 3 steps, a stop and 3 more give the same weights, optimizer state and log"
     )
 
 
@@ -101,7 +101,7 @@ def test_an_edited_config(mine):
     config.write_text(config.read_text().replace("warmup = 2", "warmup = 3"))
     rows = examine(mine, 1)
     assert failed(rows) == [OWN]
-    assert "config.toml: its sha256" in rows[OWN]["found"]
+    assert "config.toml: its SHA-256" in rows[OWN]["found"]
     assert rows[SAVED]["passed"]
     assert rows[RESUME]["passed"] is None
     assert DATA in rows[RESUME]["found"]
@@ -148,7 +148,7 @@ def test_data_of_which_pairs_were_left_out(tiny, tmp_path):
     assert len(regard.data.corpus.Corpus.open(out / "data" / "train")) < 4500
     assert module.data(Case(run.path, run=run))
     flip(out / "data" / "train" / "ids.bin", 6000)
-    with pytest.raises(regard.UserError, match="sha256"):
+    with pytest.raises(regard.UserError, match="SHA-256"):
         module.data(Case(run.path, run=run))
 
 
@@ -156,7 +156,7 @@ def test_a_run_that_is_being_trained(mine):
     run = regard.runs.run.Run.open(mine)
     with run.locked():
         rows = examine(mine, 1)
-    assert failed(rows) == ["nobody is training it"]
+    assert failed(rows) == ["no training in progress"]
 
 
 def test_a_run_without_checkpoints_starts_at_the_beginning(mine):
@@ -182,7 +182,7 @@ def test_resume_that_is_not_exact_is_found(mine, monkeypatch):
         module.resumes(Case(mine))
     monkeypatch.setattr(training.Trainer, "from_json", restore)
     monkeypatch.setattr("regard.training.checkpoint.restore_optimizer", lambda *given: None)
-    with pytest.raises(regard.UserError, match="weights, optimiser"):
+    with pytest.raises(regard.UserError, match="weights, optimizer"):
         module.resumes(Case(mine))
 
 

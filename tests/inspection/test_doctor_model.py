@@ -28,18 +28,18 @@ from regard.runs.run import Run
 from regard.text.vocabulary import BOS, EOS
 
 NUMBERS, FUTURE, ONLINE, PADDING = (
-    "no NaN, weights sum to one",
-    "the future is not seen",
-    "source is read as it comes",
-    "padding has no influence",
+    "no NaN, attention sums to 1",
+    "no look-ahead",
+    "no look-ahead in the source",
+    "padding has no effect",
 )
 COMPANY, MODES, LOGGED, HEADS = (
-    "alone or in company: the same",
+    "batching has no effect",
     "train and eval mode agree",
-    "dev loss is the logged one",
-    "heads at work",
+    "dev loss matches the log",
+    "all heads are used",
 )
-FINITE, WEIGHTS, VOCABULARY = "every weight is finite", "best weights load", "vocabulary in use"
+FINITE, WEIGHTS, VOCABULARY = "weights are finite", "best checkpoint loads", "vocabulary used"
 SIZE = 30
 
 
@@ -122,7 +122,7 @@ def test_good_models_pass(name):
     ) + [LOGGED] + none
     assert model.training  # as it was
     assert model.encoder.dropout == 0.3
-    assert rows[FUTURE].found.endswith("moves by 0") or name.startswith("rnn")
+    assert rows[FUTURE].found.endswith("change by 0") or name.startswith("rnn")
 
 
 # the causal mask removed
@@ -136,9 +136,9 @@ def test_without_a_causal_mask(monkeypatch):
     rows = rows_of(built(transformer()))
     assert failed(rows) == [FUTURE]
     found = rows[FUTURE]
-    assert "decoder layer 1 looks there: head " in found.found
-    assert "decoder layer 2 looks there: head " in found.found
-    assert float(found.found.split("moves by ")[1].split("\n")[0]) > 1e-3
+    assert "decoder layer 1 attends there: head " in found.found
+    assert "decoder layer 2 attends there: head " in found.found
+    assert float(found.found.split("change by ")[1].split("\n")[0]) > 1e-3
     assert "mask the decoder" in found.advice
     assert rows[MODES].passed is None
 
@@ -159,8 +159,8 @@ def test_without_a_causal_mask_in_one_layer():
     unmasked(model.decoder.blocks[1].attention, causal=False)
     rows = rows_of(model)
     assert failed(rows) == [FUTURE]
-    assert "decoder layer 2 looks there: head " in rows[FUTURE].found
-    assert "layer 1 looks" not in rows[FUTURE].found
+    assert "decoder layer 2 attends there: head " in rows[FUTURE].found
+    assert "layer 1 attends" not in rows[FUTURE].found
 
 
 def test_a_causal_encoder_that_reads_ahead():
@@ -168,7 +168,7 @@ def test_a_causal_encoder_that_reads_ahead():
     unmasked(model.encoder.blocks[0].attention, causal=False)
     rows = rows_of(model)
     assert failed(rows) == [ONLINE]
-    assert "encoder layer 1 looks there" in rows[ONLINE].found
+    assert "encoder layer 1 attends there" in rows[ONLINE].found
 
 
 def test_a_model_that_does_not_wait(monkeypatch):
@@ -180,7 +180,7 @@ def test_a_model_that_does_not_wait(monkeypatch):
     )
     rows = rows_of(model)
     assert failed(rows) == [ONLINE]
-    assert "decoder layer 1, cross looks there" in rows[ONLINE].found
+    assert "decoder layer 1, cross attends there" in rows[ONLINE].found
 
 
 # padding
@@ -196,8 +196,8 @@ def test_who_attends_to_padding(monkeypatch, config, seen):
     monkeypatch.setattr(Mask, "__init__", lambda self, key_lengths=None, **more: make(self, **more))
     rows = rows_of(built(config))
     assert failed(rows) == [PADDING]
-    assert f"{seen} looks there: head " in rows[PADDING].found
-    assert "hide what lies beyond" in rows[PADDING].advice
+    assert f"{seen} attends there: head " in rows[PADDING].found
+    assert "mask the source beyond its length" in rows[PADDING].advice
     assert rows[COMPANY].passed is rows[MODES].passed is None
 
 
@@ -206,7 +206,7 @@ def test_who_attends_to_padding_in_one_layer():
     unmasked(model.decoder.blocks[1].cross, key_lengths=None)
     rows = rows_of(model)
     assert failed(rows) == [PADDING]
-    assert rows[PADDING].found.split("\n")[1].startswith("decoder layer 2, cross looks there")
+    assert rows[PADDING].found.split("\n")[1].startswith("decoder layer 2, cross attends there")
 
 
 # NaN
@@ -258,7 +258,7 @@ def test_nan_where_there_is_padding():
     )
     rows = rows_of(model)
     assert failed(rows) == [PADDING]
-    assert "logits move by inf" in rows[PADDING].found
+    assert "logits change by inf" in rows[PADDING].found
 
 
 def test_weights_that_do_not_sum_to_one(monkeypatch):
@@ -268,7 +268,7 @@ def test_weights_that_do_not_sum_to_one(monkeypatch):
         attention, "_weights", lambda *given, own=attention._weights: own(*given) * 0.9
     )
     assert failed(rows := rows_of(model)) == [NUMBERS]
-    assert rows[NUMBERS].found == "encoder layer 1: the weights of a row sum to one but for 0.1"
+    assert rows[NUMBERS].found == "encoder layer 1: the attention weights of a row sum to 1 ± 0.1"
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_dead_head_is_a_remark_and_a_dead_layer_a_fault():
         model.decoder.blocks[1].cross.output.weight[:] = 0
         rows = rows_of(model)
         assert failed(rows) == [HEADS]
-        assert rows[HEADS].found.startswith("decoder layer 2, cross: all its heads")
+        assert rows[HEADS].found.startswith("decoder layer 2, cross: every head")
 
 
 def test_a_head_that_looks_everywhere_alike():
@@ -367,7 +367,7 @@ def test_a_leak_in_a_run(run, monkeypatch):
     done = CliRunner().invoke(app, ["doctor", str(run.path)], env={"COLUMNS": "120"})
     assert done.exit_code == 1
     assert done.stdout.count("✗") == 1
-    assert "│ ✗ │ the future is not seen" in done.stdout
+    assert "│ ✗ │ no look-ahead" in done.stdout
 
 
 def test_the_loss_is_not_the_logged_one(run, tmp_path):
@@ -414,9 +414,9 @@ def test_parts_of_ones_own(tiny, tmp_path):
     assert failed(rows) == []
     assert (
         'pass parts={"score": Mine, "position": Place}, or on the command line'
-        in rows["the model can be built"].found
+        in rows["model can be built"].found
     )
-    assert rows[WEIGHTS].passed is rows["resume is exact"].passed is rows[NUMBERS].passed is None
+    assert rows[WEIGHTS].passed is rows["resuming is exact"].passed is rows[NUMBERS].passed is None
     rows = {row.name: row for row in doctor(run.path, parts=own)}
     assert failed(rows) == []
     assert [name for name, row in rows.items() if row.passed is None] == [ONLINE]
@@ -432,7 +432,7 @@ def test_unused_vocabulary_is_a_remark(run, tmp_path):
     assert vocabulary(Case(path, run=run)).startswith("0.0 % ")
     few = torch.tensor(list(ids), dtype=torch.uint8).clamp(max=18)
     (corpus / "ids.bin").write_bytes(bytes(few.tolist()))
-    with pytest.raises(Remark, match="are not in 60 pairs"):
+    with pytest.raises(Remark, match="do not occur in 60 pairs"):
         vocabulary(Case(path, run=run))
 
 

@@ -302,7 +302,7 @@ def test_several_models_and_split_texts_are_refused(build, transformer):
         Result(TEXT, "", [], 0.0, [], ids=IDS, parts=[RESULT, RESULT]),
     )
     for call in (occlusion, gradient_times_input, logit_lens, lambda ours, one: heads(ours, [one])):
-        with pytest.raises(UserError, match="load one of them alone"):
+        with pytest.raises(UserError, match="load one of its runs alone"):
             call(pair, RESULT)
         with pytest.raises(UserError, match=r"split into 2 parts.*parts\[0\]"):
             call(translator(model), split)

@@ -76,7 +76,7 @@ def test_heads_must_divide(wrong):
         ),
         (
             lambda: FeedForward(4, 8, activation="xyz"),
-            "no activation 'xyz' (there are: relu, gelu, geglu, swiglu)",
+            "no activation 'xyz' (available: relu, gelu, geglu, swiglu)",
         ),
         (
             lambda: Residual(4, norm="layr", placement="pre", dropout=0.0),

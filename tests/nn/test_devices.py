@@ -40,17 +40,17 @@ def test_names(machine, name, gpus, apple, device):
 @pytest.mark.parametrize(
     ("name", "gpus", "message"),
     [
-        ("cuda", 0, r"train.device=cuda, but torch sees no GPU here; use train.device=cpu"),
-        ("cuda:1", 0, r"train.device=cuda:1, but torch sees no GPU here"),
-        ("cuda:1", 1, r"train.device=cuda:1, but torch sees 1 GPU here: cuda:0 only"),
-        ("cuda:7", 4, r"train.device=cuda:7, but torch sees 4 GPUs here: cuda:0 to cuda:3"),
-        ("mps", 1, r"train.device=mps, but torch sees no Apple GPU here; use train.device=cpu"),
+        ("cuda", 0, r"train.device=cuda, but PyTorch finds no CUDA GPU; use train.device=cpu"),
+        ("cuda:1", 0, r"train.device=cuda:1, but PyTorch finds no CUDA GPU"),
+        ("cuda:1", 1, r"train.device=cuda:1, but PyTorch finds only 1 GPU: cuda:0"),
+        ("cuda:7", 4, r"train.device=cuda:7, but PyTorch finds only 4 GPUs: cuda:0 to cuda:3"),
+        ("mps", 1, r"train.device=mps, but PyTorch finds no Apple GPU; use train.device=cpu"),
         ("cdua", 1, r"train.device=cdua: no such device; did you mean cuda\?"),
         ("CPU", 1, r"train.device=CPU: no such device; did you mean cpu\?"),
         ("cuda:", 1, r"train.device=cuda:: no such device; did you mean cuda"),
         ("cuda:x", 1, r"train.device=cuda:x: no such device; did you mean cuda"),
         ("cuda1", 1, r"train.device=cuda1: no such device; did you mean cuda"),
-        ("", 1, r"train.device=: no such device \(there are: auto, cpu, cuda, cuda:0, mps\)"),
+        ("", 1, r"train.device=: no such device \(available: auto, cpu, cuda, cuda:0, mps\)"),
     ],
 )
 def test_what_is_not_here_is_told(machine, name, gpus, message):
@@ -62,7 +62,7 @@ def test_what_is_not_here_is_told(machine, name, gpus, message):
 def test_the_message_names_what_was_set(machine):
     machine(0)
     with pytest.raises(
-        UserError, match=r"^--device=cuda, but torch sees no GPU here; use --device=cpu$"
+        UserError, match=r"^--device=cuda, but PyTorch finds no CUDA GPU; use --device=cpu$"
     ):
         pick_device("cuda", "--device")
 

@@ -458,7 +458,7 @@ def test_weights_to_start_from_that_were_damaged_are_told(train, monkeypatch):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(regard.UserError, match=r"start/model\.safetensors: its sha256"):
+    with pytest.raises(regard.UserError, match=r"start/model\.safetensors: its SHA-256"):
         train(NEW_PAIRS, out="new", resume=True)
 
 
@@ -516,7 +516,7 @@ def test_a_run_shows_the_best_by_its_own_metric(train, metric):
 def test_a_run_without_a_look_at_dev_says_so(train):
     run = train()
     (run.path / "log.jsonl").unlink()
-    assert "not judged yet" in run._repr_html_()
+    assert "not evaluated yet" in run._repr_html_()
 
 
 def test_dev_has_no_bleu_for_one_word_answers(train):

@@ -52,7 +52,7 @@ def test_a_result_and_a_run_show_themselves(run):
 
 
 def test_several_models_have_no_one_attention(run):
-    assert "load one of them alone" in regard.load(run, run)("1+2")._repr_html_()
+    assert "load one of its runs alone" in regard.load(run, run)("1+2")._repr_html_()
 
 
 def test_figures_show_themselves_without_a_magic_line(run):

@@ -77,7 +77,7 @@ def test_swapped_files_are_noticed(folder):
     one.rename(folder / "aside")
     other.rename(one)
     (folder / "aside").rename(other)
-    with pytest.raises(Corrupt, match="sha256"):
+    with pytest.raises(Corrupt, match="SHA-256"):
         read_directory(folder)
 
 

@@ -448,7 +448,7 @@ def test_what_searches_say_of_themselves():
 
     assert lexical.extra_length == 3
     assert lexical.unmet("a dog and a dog") == [
-        "could not hold 'cat' within its length limit",
+        "could not include 'cat' within the length limit",
         "could not avoid 'dog'",
     ]
     assert lexical.retry() == Lexical(3, words=words, early=True)

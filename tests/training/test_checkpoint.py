@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(finished, run, 
     train(run.path, stream=told)
     assert "warning" in told.getvalue()
     assert damaged in told.getvalue()
-    assert "before it is used" in told.getvalue()
+    assert "using the previous checkpoint" in told.getvalue()
     for name, w in weights(run, "step-00000012").items():
         assert torch.equal(w, weights(finished, "step-00000012")[name])
 
@@ -141,7 +141,7 @@ def test_if_none_is_whole_nothing_is_deleted(run):
     for name in run.checkpoints():
         flip(run.path / "checkpoints" / name / "model.safetensors")
     before = sorted(str(p) for p in run.path.rglob("*"))
-    with pytest.raises(UserError, match="none of its"):
+    with pytest.raises(UserError, match="no intact checkpoint"):
         train(run.path)
     assert sorted(str(p) for p in run.path.rglob("*") if p.name != "lock") == [
         p for p in before if not p.endswith("lock")
@@ -157,7 +157,7 @@ def test_a_damaged_run_is_told(run, name):
 
 def test_a_damaged_best_is_not_used(run):
     flip(run.path / "checkpoints" / run.best / "model.safetensors")
-    with pytest.raises(UserError, match="sha256"):
+    with pytest.raises(UserError, match="SHA-256"):
         regard.load(run.path)
 
 
@@ -271,7 +271,7 @@ def test_a_reader_beside_a_training(run):
 
 def test_a_damaged_best_is_still_told(run):
     flip(run.path / "checkpoints" / run.best / "model.safetensors")
-    with pytest.raises(storage.Corrupt, match="its sha256 is not the one"):
+    with pytest.raises(storage.Corrupt, match="its SHA-256 does not match"):
         run.model()
     shutil.rmtree(run.path / "checkpoints" / run.best)
     with pytest.raises(UserError, match="no checkpoint"):

@@ -147,7 +147,7 @@ def test_too_little_memory_splits_batches(trainer, monkeypatch):
     forecast(trainer, said.append)
     longest = module._longest(trainer)
     assert 0.5 * longest.padded_tokens <= trainer.largest_fitting < 5 / 8 * longest.padded_tokens
-    assert "batches are computed in 2 parts to fit memory; " in said[0]
+    assert "; each batch is split into 2 parts to fit into memory; " in said[0]
 
 
 def test_running_out_of_memory_splits_batches(trainer, monkeypatch):
@@ -165,7 +165,7 @@ def test_running_out_of_memory_splits_batches(trainer, monkeypatch):
     monkeypatch.setattr(trainer.model, "loss", small)
     said = []
     forecast(trainer, said.append)
-    assert "computed in 2 parts" in said[0]
+    assert "split into 2 parts" in said[0]
     assert trainer.shortages == []
     sizes.clear()
     trainer.update([module._longest(trainer)])

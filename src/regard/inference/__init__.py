@@ -1,1 +1,1 @@
-"""Text -> text: what a user loads."""
+"""Translation: from text to text."""

@@ -21,7 +21,7 @@ def words(
     must = _normalised(must, tokenizer)
     forbid = _normalised(forbid, tokenizer)
     if not all((*must, *forbid)):
-        raise UserError("an empty text can be neither demanded nor forbidden")
+        raise UserError("an empty text can be neither required nor forbidden")
 
     tokens_are_words = tokenizer.kind == "words"
     spaced = not tokens_are_words and UNK not in tokenizer.encode(" ")
@@ -38,7 +38,8 @@ def words(
         broken = demands.broken(text)
         if broken:
             raise UserError(
-                f"{text!r} must come, but {broken[0]!r} in it is forbidden: one of them has to go"
+                f"{text!r} is required, but contains {broken[0]!r}, which is forbidden: "
+                f"drop one of them"
             )
 
     return demands
@@ -62,5 +63,5 @@ def _phrase(tokenizer: Tokenizer, text: str, spaced: bool) -> Phrase:
 
     phrase = Phrase(text, tokenizer.encode(text), tokenizer.encode(later))
     if UNK in phrase.later:
-        raise UserError(f"{text!r} cannot be demanded: it is not in the target's vocabulary")
+        raise UserError(f"{text!r} cannot be required: it is not in the target vocabulary")
     return phrase

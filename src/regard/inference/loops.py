@@ -93,7 +93,7 @@ def free(
             still_stuck = not job.found or stuck(job)
             if still_stuck:
                 job.found = hypotheses
-                notes[job] = (f"{note}, in vain", 0)
+                notes[job] = (f"{note}, without success", 0)
             else:
                 notes[job] = (note, size)
 

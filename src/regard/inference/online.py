@@ -32,8 +32,8 @@ def check_online(model: Seq2Seq) -> None:
     if not model.encoder.causal:
         advice = "train one with model.causal=true (and model.wait=3)"
         raise UserError(
-            f"this model reads the source from both ends, so it cannot begin before the source "
-            f"has ended; {advice}"
+            f"this model needs the whole source before it can start; to translate while the source "
+            f"is being written, {advice}"
         )
 
 
@@ -99,7 +99,10 @@ class Sentence:
 
 
 class Online:
-    """Pieces of text in, pieces of text out; `end` ends a sentence, and the next may begin."""
+    """Simultaneous translation: takes pieces of the source and returns pieces of the answer.
+
+    Made by `translator.online(wait=3)`. After `end()`, the next sentence may start.
+    """
 
     def __init__(
         self,
@@ -113,7 +116,8 @@ class Online:
         check_online(model)
         if wait < 1:
             raise UserError(
-                f"wait={wait}: must be at least 1, the source tokens before the first target token"
+                f"wait={wait}: must be at least 1 (source tokens to read before the first "
+                f"target token)"
             )
         self.model = model
         self.source = source
@@ -130,9 +134,9 @@ class Online:
         self.said = ""  # the target, as far as it was given out
 
     def read(self, piece: str) -> str:
-        """More of the source -> more of the target.
+        """Read more of the source and return the new part of the answer.
 
-        A word counts when the white space after it has come.
+        A word is read once it is followed by whitespace.
         """
         self.rest += piece
         while word := WORD.match(self.rest):
@@ -143,7 +147,7 @@ class Online:
         return self._say(text.rstrip("\ufffd"))  # half a character waits
 
     def end(self) -> str:
-        """The rest of the target, since the sentence has ended."""
+        """End the sentence and return the rest of the answer."""
         self._hear(self.rest)
         if self.sentence.heard:
             length = self.sentence.heard + 1  # with <eos>

@@ -16,7 +16,7 @@ import torch
 
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
-from regard.errors import UserError, nearest
+from regard.errors import UserError, counted, nearest
 from regard.inference.demands import words
 from regard.inference.loops import free
 from regard.inference.online import Online
@@ -52,16 +52,16 @@ from regard.text.vocabulary import BOS, EOS, FIRST, UNK
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draw the answer instead of searching for the likeliest."""
+    """Settings for sampling answers at random instead of searching for the most likely one."""
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
     risk: int = 0
-    """Draw so many, and give the one that agrees best with the others (minimum Bayes risk).
+    """Minimum Bayes risk: draw this many samples and return the one most similar to the others.
 
-    0: give what was drawn.
+    0: return the sample itself.
     """
 
 
@@ -73,7 +73,11 @@ A GPU wants more of them side by side.
 
 
 class Translator:
-    """A model with its tokenizers and search settings. Call it with a text, or a list of texts."""
+    """A trained model with its tokenizers and search settings.
+
+    Call it with a text to get a Result, or with a list of texts to get a list of them. Use
+    `regard.load` to make one from a run.
+    """
 
     def __init__(
         self,
@@ -91,28 +95,28 @@ class Translator:
         self.target = target
         self.search = search or SearchConfig()
         self.seen = seen
-        """Longest source in training, in tokens. 0: not known.
+        """Longest source in training, in tokens. 0: unknown.
 
-        A longer text is split, or a warning given.
+        A longer text is split, or gets a warning.
         """
         self.characters = frozenset(characters)
-        """All that stood in a source in training. Empty: not known."""
+        """All characters of the training sources. Empty: unknown."""
         self.packs = packs
-        """Whether several sentences stood in one source in training."""
+        """Whether training sources had several sentences."""
         self.most = sys.maxsize
-        """Tokens of a source, beyond which it is not answered."""
+        """Maximum source length in tokens; longer sources are not translated."""
         if self.search.split and seen:
             self.most = max(self.search.batch_tokens, seen)
         self.suppress = torch.arange(target.size) < FIRST  # (V,) True: never produced
         self.suppress[[EOS]] = False
         self.auto = auto
-        """Whether a GPU takes over, if there is one, as soon as there is enough to translate."""
+        """Whether to move to a GPU, if there is one, as soon as there is enough to translate."""
         self._work = 0.0  # source tokens × parameters, asked for so far
         self._placed = Placed(model, self.suppress)
 
     @property
     def model(self) -> Seq2Seq:
-        """The model, on the device where it computes now."""
+        """The model, on its current device."""
         return self._placed.model
 
     @model.setter
@@ -121,13 +125,13 @@ class Translator:
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes now."""
+        """The current device of the model."""
         return self._placed.device
 
     def to(self, device: str | torch.device) -> "Translator":
-        """Go on elsewhere: `cpu`, `cuda`, `cuda:1`, `mps`.
+        """Move the model to a device: `cpu`, `cuda`, `cuda:1` or `mps`.
 
-        The GPU no longer takes over by itself.
+        From now on it does not move to a GPU automatically.
         """
         self.auto = False
         target = pick_device(str(device), "device")
@@ -148,18 +152,15 @@ class Translator:
         return torch.bfloat16
 
     def expect(self, tokens: float) -> None:
-        """Announce how many source tokens are about to come.
+        """Announce how many source tokens will be translated.
 
-        With device="auto" a GPU takes over now, if they are enough.
+        With device="auto", this moves the model to a GPU if it is worth it.
         """
         if self.auto and self.device.type == "cpu":
             self._consider(self._work + tokens * self._parameters())
 
     def settle(self) -> None:
-        """With device="auto": take the GPU now, if there is one.
-
-        From now on the model stays where it is.
-        """
+        """With device="auto": move to the GPU now, if there is one, and then never again."""
         self.expect(math.inf)
         self.auto = False
 
@@ -192,9 +193,9 @@ class Translator:
         cpu = torch.device("cpu")
         if self.device.type != "cpu":
             self._placed = self._placed.moved(cpu, self._kind(cpu))
-        advice = "device=cpu says that this is wanted"
+        advice = "device=cpu avoids this warning"
         warnings.warn(
-            f"the GPU cannot be used ({reason}); going on on the CPU ({advice})", stacklevel=3
+            f"the GPU cannot be used ({reason}); continuing on the CPU ({advice})", stacklevel=3
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -221,7 +222,7 @@ class Translator:
     def __call__(self, text: Sequence[str], **wishes: Any) -> list[Result]: ...
 
     def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
-        """One answer for a text, a list for several; `wishes` as for `translate`."""
+        """Translate a text, or a list of texts; the options are those of `translate`."""
         if isinstance(text, str):
             [result] = self.translate([text], **wishes)
             return result
@@ -238,20 +239,27 @@ class Translator:
         sampling: Sampling | None = None,
         window: int = 0,
     ) -> Iterator[Result]:
-        """Answers in the order of the texts, in constant memory.
+        """Translate a stream of texts, in order and in constant memory.
 
-        prefix: how each answer begins. must, forbid: words and phrases that each holds, or does
-        not. A text longer than any in training is split at sentence ends (search.split), but not if
-        it has a prefix or must hold something. window: how many texts are read, sorted by length
-        and decoded together. 0: 1,024 on a CPU, 8,192 on a GPU.
+        n_best: number of answers per text; all but the best are in `result.alternatives`.
+        prefix: text that each answer starts with.
+        must, forbid: words and phrases that each answer must, or must not, contain.
+        sampling: draw answers at random instead of beam search.
+        window: number of texts to read, sort by length and decode together. 0: 1,024 on a CPU,
+        8,192 on a GPU.
+
+        A text longer than any in training is split at sentence ends (search.split), unless it has a
+        prefix or required words.
         """
         if sampling and (must or forbid):
-            raise UserError("words are demanded and forbidden in a search, not in samples")
+            raise UserError(
+                "required and forbidden words do not work with sampling: use beam search"
+            )
         search = self._search(n_best, sampling, must, forbid, prefix)
         forced = self.target.encode(prefix) if prefix else []
         if UNK in forced:
             raise UserError(
-                f"no answer can begin with {prefix!r}: it is not in the target's vocabulary"
+                f"no answer can start with {prefix!r}: it is not in the target vocabulary"
             )
 
         stream = iter(texts)
@@ -364,8 +372,8 @@ class Translator:
             if not self._may_retry(placed):
                 if not isinstance(error, torch.OutOfMemoryError):
                     raise
-                advice = "lower search.batch_tokens or the beam's width, or use device=cpu"
-                raise UserError(f"{placed.device} has no room for this search: {advice}") from error
+                advice = "lower search.batch_tokens or the beam width, or use device=cpu"
+                raise UserError(f"out of memory on {placed.device}: {advice}") from error
             # Not the error itself, whose frames hold what filled the memory.
             failure = _reason(error)
 
@@ -419,24 +427,25 @@ class Translator:
         blocks = self.look(text, hypothesis.tokens).blocks
         if "cross" not in blocks:
             raise UserError(
-                "search.coverage needs a model that looks at its source; this one has no attention"
+                "search.coverage needs a model with attention, and this one has none: set "
+                "search.coverage=0"
             )
         return np.asarray(blocks["cross"][-1].mean(0))
 
     def options(self, result: Result, position: int, n: int = 5) -> list[Option]:
-        """The `n` likeliest tokens that could stand at this position of an answer.
+        """The `n` most likely tokens at a position of an answer, each with the resulting answer.
 
-        Each comes with the answer that it would lead to. Positions count from 0.
+        Positions count from 0.
         """
         if result.parts:
             raise UserError(
-                f"split into {len(result.parts)} parts: ask for the options of one, such as "
-                f"result.parts[0]"
+                f"the text was split into {len(result.parts)} parts: ask for the options of one of "
+                f"them, such as result.parts[0]"
             )
         if not 0 <= position <= len(result.ids):
             raise UserError(
-                f"the answer has {len(result.ids)} tokens: positions 0 to {len(result.ids)}, not "
-                f"{position}"
+                f"no position {position}: the answer has {counted(len(result.ids), 'token')}, so "
+                f"positions go from 0 to {len(result.ids)}"
             )
         before = result.ids[:position]
         source = [*self.source.encode(result.source), EOS]
@@ -470,9 +479,9 @@ class Translator:
 
     @torch.inference_mode()
     def tree(self, text: str, width: int = 0, no_repeat: int = 0) -> list[Node]:
-        """All that a beam of this width tries for a text; 0: the usual width.
+        """The search tree of a beam search: its best 2 × width candidates at each step.
 
-        These are its best 2 × width candidates at each step.
+        width: 0 means search.width.
         """
         job = Job([*self.source.encode(text), EOS])
         traced = Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty))
@@ -523,7 +532,7 @@ class Translator:
         if not hypotheses:
             if len(ids) > self.most:
                 limit = f"more than search.batch_tokens={self.search.batch_tokens}"
-                notes = [f"not answered: {len(ids):,} tokens without a space ({limit})", *notes]
+                notes = [f"not translated: {len(ids):,} tokens without a space ({limit})", *notes]
             return Result(text, "", [], 0.0, [], [], notes, translator=self)
 
         best = hypotheses[0]
@@ -557,7 +566,8 @@ class Translator:
         doubts: list[str] = []
         if not best.finished:
             settings = "search.limit_ratio, search.limit_extra"
-            doubts.append(f"stopped at the length limit of {len(best.tokens)} tokens ({settings})")
+            length = counted(len(best.tokens), "token")
+            doubts.append(f"stopped at the length limit of {length} ({settings})")
 
         unknown: list[str] = []
         if UNK in ids:
@@ -571,14 +581,16 @@ class Translator:
                 doubts.append(f"never seen in training: {' '.join(names)}")
 
         if self.seen and len(ids) > self.seen:
-            doubts.append(f"longer than anything in training ({len(ids)} tokens, {self.seen} seen)")
+            doubts.append(
+                f"longer than any source in training ({len(ids)} tokens; longest: {self.seen})"
+            )
 
         return doubts
 
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
-        """The attention with which this model writes `target` for `text`.
+        """The attention weights for producing `target` (token ids) from `text`.
 
-        The record also holds the likeliest tokens at each step.
+        The record also has the most likely tokens at each step.
         """
         placed = self._placed
         sides = (self.source, self.target)
@@ -593,9 +605,9 @@ class Translator:
         return answer_page(self, result, tree, evidence=evidence)
 
     def online(self, wait: float = 3) -> Online:
-        """Translate while the source is being written, `wait` tokens behind it.
+        """Simultaneous translation, `wait` source tokens behind.
 
-        `.read(piece)` and `.end()` give new text.
+        `.read(piece)` takes more of the source; it and `.end()` return the new part of the answer.
         """
         placed = self._placed
         return Online(
@@ -607,7 +619,7 @@ def _reason(error: RuntimeError) -> str:
     """Why a GPU cannot be used, in a line."""
     if isinstance(error, torch.OutOfMemoryError):
         free, total = torch.cuda.mem_get_info()
-        return f"no room: {free / 2**20:,.0f} of its {total / 2**20:,.0f} MiB are free"
+        return f"out of memory: {free / 2**20:,.0f} of {total / 2**20:,.0f} MiB are free"
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -653,13 +665,15 @@ def load(
     parts: Parts = None,
     **search: Any,
 ) -> Translator:
-    """Open a run for translating.
+    """Load a run for translation.
 
-    others: runs with the same vocabulary, to answer together with it (an ensemble). device: `auto`,
-    `cpu`, `cuda`, `cuda:1` or `mps`. auto begins on the CPU, and a GPU takes over as soon as there
-    is enough to translate: starting it takes seconds, in which a CPU has answered many short texts.
-    parts: your own classes, where the config says custom:Name. search: settings instead of the
-    run's, such as no_repeat=3.
+    others: more runs with the same vocabulary, for an ensemble.
+    checkpoint: name of a checkpoint, such as `step-00001000`.
+    beam: beam width, instead of the run's search.width.
+    device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` starts on the CPU and moves to a GPU,
+    if there is one, as soon as there is enough to translate; starting a GPU takes seconds.
+    parts: your own classes, where the config says custom:Name.
+    search: other search settings to override, such as no_repeat=3.
     """
     known = get_type_hints(SearchConfig)
     for name in search:
@@ -705,8 +719,8 @@ def _check_vocabularies(runs: Sequence[Run]) -> None:
         same_target = other.target.to_json() == first.target.to_json()
         if not (same_source and same_target):
             raise UserError(
-                f"{other.path} has another vocabulary than {first.path}: train it with "
-                f"train.start_from, or on the same data"
+                f"{other.path} and {first.path} have different vocabularies: train one with "
+                f"train.start_from the other, or both on the same data"
             )
 
 
@@ -719,6 +733,6 @@ def _place(device: str, kind: torch.dtype) -> torch.device:
     place = pick_device(device, "device")  # auto: a GPU may have what this CPU lacks
     if place.type == "cpu":
         raise UserError(
-            "search.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
+            "search.precision=bf16: PyTorch has no bfloat16 matrix products on this CPU; use fp32"
         )
     return place

@@ -1,6 +1,6 @@
-"""Where a model looked, what an answer depends on, how far a gradient reaches.
+"""Look inside models: attention, what an answer depends on, gradient flow.
 
-`doctor` proves that a run is sound.
+`doctor` checks a run.
 """
 
 from regard.inspection.evidence import (

@@ -31,8 +31,8 @@ from regard.text.vocabulary import BOS, EOS, FIRST
 
 Matrix = npt.NDArray[np.floating[Any]]
 LIMIT = (
-    "Attention shows what a state was mixed from, not what the answer hangs on: a token can be "
-    "looked at and not matter."
+    "Attention shows how states were combined, not what the answer depends on: a token can get "
+    "much attention and still not matter."
 )
 
 
@@ -66,25 +66,25 @@ class Head(NamedTuple):
     layer: int
     head: int
     lost: float = 0.0
-    """Log-probability that target tokens lose without it, in the mean. Above 0: it helped."""
+    """Mean log-probability that target tokens lose without it. Above 0: it helped."""
 
 
 class Reading(NamedTuple):
     """What a layer would predict at one target token."""
 
     probability: float
-    """Of the answer's token."""
+    """Probability of the answer's token."""
     likely: list[tuple[str, float]]
-    """The likeliest tokens with their probabilities, best first."""
+    """The most likely tokens with their probabilities, best first."""
 
 
 @torch.inference_mode()
 def occlusion(translator: Reader, result: Answer, *, budget: int = 1 << 24) -> Matrix:
-    """(T, S): log-probability that each target token loses if a source token is hidden.
+    """Log-probability that each target token loses if a source token is hidden: (T, S).
 
-    Above 0: it helped. <eos> is a target token, too. Hidden: in its place the encoder reads the
-    mean vector of the vocabulary, which says that there is a token, and not which. (<unk> would say
-    as much only had training shown it.) budget: logits at a time.
+    Values above 0 mean that the source token helped. Both sides include <eos>. A hidden token is
+    replaced by the mean embedding of the vocabulary, which does not say which token is there.
+    budget: maximum number of logits to compute at a time.
     """
     model = translator.model
     (batch,) = batches_of(translator, [result])
@@ -104,10 +104,10 @@ def occlusion(translator: Reader, result: Answer, *, budget: int = 1 << 24) -> M
 
 
 def gradient_times_input(translator: Reader, result: Answer) -> Matrix:
-    """(T, S): how fast each target token's log-probability grows with a source token's vector.
+    """Gradient × input of each target token's log-probability: (T, S).
 
-    That is its gradient times the vector, summed; in a linear model, what the token added. It takes
-    one backward pass for each target token.
+    The gradient with respect to a source token's embedding times that embedding, summed; in a
+    linear model, the contribution of the token. Takes one backward pass per target token.
     """
     (batch,) = batches_of(translator, [result])
     vectors: list[Tensor] = []
@@ -132,17 +132,17 @@ def gradient_times_input(translator: Reader, result: Answer) -> Matrix:
 
 @torch.inference_mode()
 def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Reading]]:
-    """What the model would predict if a layer were its last: for each layer, each target token.
+    """What each decoder layer would predict if it were the last, for each target token.
 
-    The last norm and the output layer read the layer's state (nostalgebraist 2020). The last row is
-    what the model does predict. n: how many of the likeliest tokens.
+    Applies the final norm and the output layer to the states of each layer (nostalgebraist 2020).
+    The last row is the prediction of the model. n: number of most likely tokens to return.
     """
     model = translator.model
     decoder = model.decoder
     (batch,) = batches_of(translator, [result])
     if not isinstance(decoder, TransformerDecoder):
         raise UserError(
-            "the logit lens needs a Transformer: the layers of an RNN have no stream in common"
+            "the logit lens needs a Transformer: the layers of an RNN share no residual stream"
         )
 
     states: list[Tensor] = []
@@ -174,10 +174,10 @@ def _readings(
 
 
 def agreement(record: AttentionRecord, evidence: Matrix, how: str = "mean") -> float:
-    """Spearman's rank correlation of attention with evidence (T, S), the mean over target tokens.
+    """Spearman's rank correlation of attention and evidence (T, S), averaged over target tokens.
 
-    Attention is the last layer's mean, or `how`. A row in which either side is all the same has no
-    correlation; not a number if no row has one.
+    how: as in `AttentionRecord.matrix`. Rows in which either side is constant are left out; NaN if
+    no row remains.
     """
     correlations = []
     for attention_row, evidence_row in zip(record.matrix("cross", how), evidence):
@@ -198,7 +198,7 @@ def correlation(record: AttentionRecord, occluded: Matrix) -> str:
     last_layer = agreement(record, occluded, "mean")
     rollout = agreement(record, occluded, "rollout")
     return (
-        f"Attention and occlusion name the same source token first for {same} of {len(occluded)} "
+        f"Attention and occlusion rank the same source token first for {same} of {len(occluded)} "
         f"target tokens.\n"
         f"Rank correlation (Spearman): {last_layer:.2f} (last layer), {rollout:.2f} (rollout)."
     )
@@ -216,11 +216,9 @@ def batches_of(
 ) -> list[Batch]:
     """Answers, or pairs of texts, as batches of up to so many tokens, longest first."""
     if not examples:
-        raise UserError("no answer and no pair: there is nothing to weigh heads by")
+        raise UserError("no examples: pass at least one answer or (source, target) pair")
     if isinstance(translator.model.decoder, Decoders):
-        raise UserError(
-            "several models have several reasons: load one of them alone to see its evidence"
-        )
+        raise UserError("an ensemble has no evidence of its own: load one of its runs alone")
 
     rows = [_row(translator, example) for example in examples]
     rows.sort(key=_longest)
@@ -240,8 +238,8 @@ def _row(translator: Reader, example: Answer | tuple[str, str]) -> tuple[list[in
     else:
         if example.parts:
             raise UserError(
-                f"split into {len(example.parts)} parts: ask for the evidence of one, such as "
-                f"result.parts[0]"
+                f"the text was split into {len(example.parts)} parts: ask for the evidence of one "
+                f"of them, such as result.parts[0]"
             )
         source = example.source
         target_ids = example.ids
@@ -299,7 +297,10 @@ def _hooked(register: Any, change: Callable[[Any], Any]) -> Iterator[None]:
 
 @torch.inference_mode()
 def heads(translator: Reader, examples: Sequence[Answer | tuple[str, str]]) -> list[Head]:
-    """Of every head, what target tokens lose without it: of answers, or of pairs of texts."""
+    """The importance of each head: the log-probability that target tokens lose without it.
+
+    examples: results, or (source, target) pairs of texts.
+    """
     model = translator.model
     batches = batches_of(translator, examples)
     complete = loss_without(model, batches)
@@ -311,9 +312,9 @@ def heads(translator: Reader, examples: Sequence[Answer | tuple[str, str]]) -> l
 
 @contextmanager
 def without(model: Seq2Seq, gone: Iterable[Head]) -> Iterator[None]:
-    """The model while these heads are silent: zeros in place of their output.
+    """Context manager that switches off heads of a model: their output becomes zero.
 
-    An RNN's attention is one head.
+    The attention of an RNN has one head.
     """
     all_heads = heads_of(model)
     with ExitStack() as hooks:

@@ -1,4 +1,4 @@
-"""How far back a prediction reaches, by the gradient of the last target token's loss."""
+"""Gradient flow: how far back the gradient of the last target token's loss reaches."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -17,11 +17,11 @@ from regard.text.vocabulary import FIRST
 def gradient_flow(
     model: Seq2Seq, length: int = 100, *, sentences: int = 16, seed: int = 0
 ) -> npt.NDArray[np.float64]:
-    """(length,): the norm of the gradient at the embedding of each token, from the nearest back.
+    """Norm of the gradient at the embedding of each token, nearest first: (length,).
 
-    The gradient is that of the last target token's loss; the nearest token has norm 1. The near
-    half is the answer, the far half the source; all tokens are random, and norms are means over the
-    sentences.
+    The gradient is that of the last target token's loss, scaled so that the nearest token has norm
+    1. The first half of the tokens is the target, the second half the source. All tokens are
+    random, and norms are averaged over sentences.
     """
     model = deepcopy(model).double().eval()  # in single precision a vanishing gradient is soon 0
     source_table = model.encoder.get_submodule("embedding")

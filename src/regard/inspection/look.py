@@ -31,8 +31,7 @@ def look(
     """
     if isinstance(model.decoder, Decoders):
         raise UserError(
-            "several models look in several ways: load one of them alone to see its attention or "
-            "coverage"
+            "an ensemble has no attention or coverage of its own: load one of its runs alone"
         )
 
     source, target = tokenizers

@@ -34,7 +34,7 @@ def answer_page(
     chosen = [node.token for node in shown if node.fate == "chosen"]
     if chosen[: len(result.tokens)] != result.tokens:
         shown = []
-        notes.append("A beam alone finds another answer than this one, so its tree is not shown.")
+        notes.append("Plain beam search gives a different answer, so its tree is not shown.")
 
     others = [(other.text, other.score) for other in result.alternatives]
     return attention_page(record, tree=shown, alternatives=others, evidence=matrices, notes=notes)

@@ -6,10 +6,7 @@ from torch import Tensor, nn
 
 
 class Sums(NamedTuple):
-    """Sums over the predicted tokens of a batch.
-
-    They are divided once, by whoever knows the number of tokens of the whole step.
-    """
+    """Sums over the predicted tokens of a batch, to be divided once for the whole step."""
 
     loss: Tensor
     """What is minimised (with label smoothing)."""
@@ -22,9 +19,9 @@ class Sums(NamedTuple):
 
 
 class Learner(nn.Module):
-    """A model as the trainer knows it: by its loss. What a batch holds is the model's own affair.
+    """Base class of models that the trainer can train: they compute a loss from a batch.
 
-    The trainer asks a batch only what `regard.training.batch.TrainingBatch` names.
+    The trainer uses only what `regard.training.batch.TrainingBatch` declares of a batch.
     """
 
     compiled = False

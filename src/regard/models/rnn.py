@@ -96,9 +96,7 @@ class RNNState:
 
     def join(self, other: RNNState) -> RNNState:
         """The sentences of both."""
-        assert self.extra is None, (
-            "a mask of one's own belongs to its sentences: they cannot be joined"
-        )
+        assert self.extra is None, "states with a custom mask cannot be joined"
         pairs = zip(self.hidden, other.hidden, strict=True)
         memory = None
         if self.memory is not None and other.memory is not None:

@@ -56,9 +56,9 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Target tokens -> logits: all at once, a few, or one by one, on the same path.
+    """Base class of decoders: target tokens -> logits, all at once, a few, or one by one.
 
-    A state is a value: reading tokens returns a new one, and the old one stays good.
+    A state is a value: reading tokens returns a new one, and the old one stays valid.
     `state.select(sentences (B',), beams (B', K'))` keeps these sentences (None: all), and of each
     these hypotheses: it expands, reorders and prunes. `state.join(other)` has the sentences of
     both.
@@ -98,7 +98,7 @@ class Decoder(nn.Module):
 
 
 class Seq2Seq(Learner):
-    """An encoder and a decoder."""
+    """Encoder-decoder model: source tokens and target tokens -> logits."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()

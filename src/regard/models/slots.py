@@ -124,7 +124,7 @@ class TransformerState:
 
     def join(self, other: TransformerState) -> TransformerState:
         """The sentences of both. What no hypothesis looks at any more is left behind."""
-        assert self.extra is None, "a mask of one's own belongs to its sentences: no joining"
+        assert self.extra is None, "states with a custom mask cannot be joined"
         first = self._tidy()
         second = other._tidy()
         slots = max(first.slots, second.slots)

@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from regard.errors import UserError, nearest
+from regard.errors import UserError, counted, nearest
 
 NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")
 
@@ -27,23 +27,23 @@ def pick_device(name: str, setting: str = "train.device") -> torch.device:
         return torch.device("cpu")
     if name == "mps":
         if not torch.backends.mps.is_available():
-            raise UserError(f"{setting}=mps, but torch sees no Apple GPU here; use {setting}=cpu")
+            raise UserError(f"{setting}=mps, but PyTorch finds no Apple GPU; use {setting}=cpu")
         return torch.device("mps")
 
     cuda = re.fullmatch(r"cuda(?::([0-9]+))?", name)
     if cuda is None:
         raise UserError(f"{setting}={name}: no such device{nearest(name.lower(), NAMES)}")
     if not torch.cuda.is_available():
-        raise UserError(f"{setting}={name}, but torch sees no GPU here; use {setting}=cpu")
+        raise UserError(f"{setting}={name}, but PyTorch finds no CUDA GPU; use {setting}=cpu")
     if cuda[1] is None:
         return torch.device("cuda")
 
     number = int(cuda[1])
     count = torch.cuda.device_count()
     if number >= count:
-        there = "cuda:0 only" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
         raise UserError(
-            f"{setting}={name}, but torch sees {count} GPU{'s' * (count > 1)} here: {there}"
+            f"{setting}={name}, but PyTorch finds only {counted(count, 'GPU')}: {there}"
         )
     return torch.device("cuda", number)
 

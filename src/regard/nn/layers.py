@@ -22,9 +22,10 @@ except ModuleNotFoundError as error:
 
 
 class Embedding(nn.Module):
-    """Vectors of tokens, times √d: tokens (…) -> (…, D).
+    """Token embeddings, multiplied by √d: tokens (…) -> (…, D).
 
-    They start at variance 1/d: N(0, 1) vectors times √d would drown the sinusoids.
+    They are initialized with variance 1/d. With N(0, 1), multiplied by √d, they would be much
+    larger than the sinusoidal position encodings.
     """
 
     def __init__(self, size: int, width: int, *, scaled: bool = True) -> None:
@@ -37,7 +38,7 @@ class Embedding(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) · g (Zhang and Sennrich 2019)."""
+    """Root mean square normalization: x / rms(x) · g (Zhang and Sennrich 2019)."""
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -121,9 +122,10 @@ PLACEMENTS = {"pre": True, "post": False}
 
 
 class Residual(nn.Module):
-    """Wrap a part: x + dropout(part(norm(x))) (pre) or norm(x + dropout(part(x))) (post).
+    """Residual connection with normalization and dropout around a sublayer.
 
-    Norm, dropout and the sum can each be switched off.
+    x + dropout(part(norm(x))) (pre-norm) or norm(x + dropout(part(x))) (post-norm). Normalization,
+    dropout and the residual connection can each be switched off.
     """
 
     def __init__(

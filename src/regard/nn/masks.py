@@ -16,25 +16,28 @@ from regard.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A rule, not a tensor: the readable path reads `dense()`, a fast path reads the fields."""
+    """Which keys each query may attend to (True: allowed, unlike in nn.MultiheadAttention).
+
+    It is a rule rather than a tensor: readable code uses `dense()`, fast kernels use the fields.
+    """
 
     key_lengths: Tensor | None = None
-    """(B,), or (B, T) for each query: keys from here on are hidden."""
+    """Number of visible keys: (B,), or (B, T) for each query. Later keys are padding."""
     causal: bool = False
-    """Query t sees keys up to `offset + t`."""
+    """Query t attends only to keys up to `offset + t`."""
     offset: int = 0
-    """How many keys come before that of the first query."""
+    """Number of keys before that of the first query, such as cached ones."""
     window: int | None = None
-    """A query sees only keys that are nearer than this."""
+    """A query attends only to keys at a distance smaller than this."""
     extra: Tensor | None = None
-    """The user's own rule, on top: bool, broadcastable to (B, H, T, S)."""
+    """A custom mask, applied as well: bool, broadcastable to (B, H, T, S)."""
     filled: bool = False
-    """The maker of the mask promises that every query may look at something.
+    """Whether every query is guaranteed to have a key to attend to.
 
-    Lengths on a CPU are checked nevertheless.
+    Lengths on a CPU are checked anyway.
     """
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """The tensors that were made of this rule, for all layers that ask."""
+    """Tensors built from this rule, shared by all layers."""
 
     @classmethod
     def known(cls, allowed: Tensor, bias: Tensor) -> Self:
@@ -184,10 +187,10 @@ class Mask:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | Mask | None = None) -> Tensor:
-    """Softmax over the last axis of scores (B, …, T, S), exactly 0 where a query may not look.
+    """Softmax over the last axis of scores (B, …, T, S), with exact zeros where masked.
 
-    mask: a bool tensor that broadcasts to the scores, a Mask, or lengths: (B,) for all queries,
-    (B, T) for each. A row with nothing to look at gives zeros.
+    mask: a bool tensor that broadcasts to the scores (True: allowed), a Mask, or key lengths, (B,)
+    or (B, T) for each query. A row in which everything is masked gives zeros.
     """
     if mask is None:
         return scores.softmax(-1)
@@ -214,23 +217,23 @@ def _as_bool(mask: Tensor | Mask, scores: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which of B × T places hold real tokens.
+    """Which of the B × T positions of a padded batch hold real tokens.
 
-    Position-wise work runs on packed rows (N, D), so that none is spent on padding.
+    Position-wise layers run on packed rows (N, D), so they spend no time on padding.
     """
 
     batch: int
     length: int
     rows: Tensor | None
-    """(N,) indices into B × T; None when all places are worked on."""
+    """(N,) indices into B × T; None if all positions are computed."""
     back: Tensor | None = None
-    """(B × T,): the packed row of each place; padding has that of a real neighbour."""
+    """(B × T,): the packed row of each position; padding has that of a real neighbor."""
     full: bool = True
-    """No place is padding."""
+    """Whether there is no padding."""
     offsets: Tensor | None = None
-    """(B + 1,), int32: where each sentence begins in the packed rows.
+    """(B + 1,), int32: where each sentence starts in the packed rows.
 
-    For kernels of variable length (CUDA only).
+    For variable-length kernels (CUDA only).
     """
 
     @classmethod

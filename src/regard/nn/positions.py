@@ -13,10 +13,11 @@ from regard.errors import UserError
 
 
 class Position(nn.Module):
-    """No position at all, and the base of the other five, which override the hooks they need.
+    """Base class of position encodings; used as it is, it encodes no positions.
 
-    `in_attention` says whether its hooks act inside each self-attention (one object per layer) or
-    on the embeddings (one in all); `fused` whether a fused kernel can compute attention with it.
+    Subclasses override the hooks they need. `in_attention`: whether the hooks act inside each
+    self-attention (one object per layer) or on the embeddings (one object in all). `fused`: whether
+    a fused kernel can compute attention with it.
     """
 
     in_attention = False
@@ -31,9 +32,9 @@ class Position(nn.Module):
         self.max_positions = max_positions
         self.clip = clip
         self.scale: float | None = None
-        """What the score multiplies q·k by, set by the attention that this acts in.
+        """Factor of q·k in the score, set by the attention this belongs to.
 
-        None: the score is no product.
+        None: the score is not a dot product.
         """
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -45,18 +46,18 @@ class Position(nn.Module):
         return x
 
     def key_term(self, query: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
-        """What is added to the scores: (B, H, T, S). None: nothing."""
+        """Term added to the scores: (B, H, T, S). None: nothing is added."""
         return None
 
     def value_term(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
-        """What is added to the output: (B, H, T, D/H). None: nothing."""
+        """Term added to the output: (B, H, T, D/H). None: nothing is added."""
         return None
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """P[i, 2j] = sin(i / 10000^(2j/d)), P[i, 2j+1] = cos(the same) (Vaswani et al. 2017, 3.5).
+    """Sinusoidal position encodings (Vaswani et al. 2017, 3.5): positions (…) -> (…, width).
 
-    Positions (…) -> (…, width), of any length and also of odd widths.
+    P[i, 2j] = sin(i / 10000^(2j/d)) and P[i, 2j+1] = cos(i / 10000^(2j/d)). The width may be odd.
     """
     pairs = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)  # 2j
     frequencies = torch.exp(pairs * (-math.log(10000.0) / width))
@@ -101,7 +102,7 @@ class Sinusoidal(Position):
 
 
 class Learned(Position):
-    """A learned vector per place (Gehring et al. 2017)."""
+    """A learned vector for each position (Gehring et al. 2017)."""
 
     def __init__(
         self, width: int, heads: int = 1, *, max_positions: int = 1024, clip: int = 16
@@ -116,8 +117,8 @@ class Learned(Position):
             last = int(positions.max())
             if last >= self.max_positions:
                 raise UserError(
-                    f"position {last} is past the learned table: raise model.max_positions (now "
-                    f"{self.max_positions})"
+                    f"position {last} is beyond the learned positions: raise model.max_positions "
+                    f"(now {self.max_positions})"
                 )
         return x + F.embedding(positions, self.table)
 

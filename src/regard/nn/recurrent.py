@@ -62,9 +62,10 @@ FAST: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lst
 
 
 class Recurrent(nn.Module):
-    """Layers of one kind of cell over (B, T, D). Padding never reaches the final state.
+    """A recurrent network of one or more layers: inputs (B, T, D) -> outputs and final state.
 
-    fast=False walks through time with the readable cell, with the same weights.
+    kind: `rnn`, `gru` or `lstm`. Padding does not affect the final state. fast=False steps through
+    time with a readable cell and the same weights.
     """
 
     def __init__(

@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 
 class Score(nn.Module):
-    """Base: query (B, H, T, Dq) and prepared keys (B, H, S, ·) -> scores (B, H, T, S).
+    """Base class of attention scores, which compare each query with each key.
 
-    `scale` is a number if the score is `scale · query · prepared key`, which fused kernels can
-    compute; else None.
+    Queries (B, H, T, Dq) and prepared keys (B, H, S, ·) give scores (B, H, T, S). `scale` is a
+    number if the score is `scale · query · prepared key`, which fused kernels can compute, and None
+    otherwise.
     """
 
     scale: float | None = None
@@ -27,7 +28,7 @@ class Score(nn.Module):
         return key
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """q·k times `scale`; a score that is no product overrides this."""
+        """q·k times `scale`; a score that is not a dot product overrides this."""
         assert self.scale is not None
         return (query * self.scale) @ prepared.transpose(-2, -1)
 

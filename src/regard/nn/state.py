@@ -23,14 +23,14 @@ class _Storage:
 
 @dataclass(frozen=True)
 class KeyValue:
-    """What a query looks at."""
+    """Keys and values for attention, such as a cache of earlier tokens. They never change."""
 
     key: Tensor
-    """Prepared by the score: (B, H, S, Dk)."""
+    """Keys, prepared by the score: (B, H, S, Dk)."""
     value: Tensor
-    """(B, H, S, Dv)."""
+    """Values: (B, H, S, Dv)."""
     positions: Tensor
-    """(B, S)."""
+    """Position of each key: (B, S)."""
     storage: _Storage | None = field(default=None, repr=False)
 
     def __len__(self) -> int:

@@ -1,4 +1,1 @@
-"""Plain values that travel: what was answered, where the model looked, what the beam tried.
-
-Nothing here needs torch.
-"""
+"""Plain records of results, attention weights and search trees, without torch."""

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from regard.errors import UserError
+from regard.errors import UserError, counted
 
 Weights = npt.NDArray[np.float32]
 Span = tuple[int, int]
@@ -26,27 +26,23 @@ WIDEST = 60
 class AttentionRecord:
     """The attention weights of every layer and head for one answer.
 
-    `blocks` has cross (L, H, T, S), encoder (L, H, S, S) and decoder (L, H, T, T). Row t belongs to
-    the step that wrote target token t. An RNN has cross only, a model without attention nothing.
-    Layers and heads count from 0, and from the end below 0.
+    `blocks` has `cross` (L, H, T, S), `encoder` (L, H, S, S) and `decoder` (L, H, T, T). Row t is
+    the step that produced target token t. RNNs have only `cross`; models without attention have
+    none. Layers and heads count from 0; negative numbers count from the end.
     """
 
     source: list[str]
     target: list[str]
     blocks: dict[str, Weights] = field(repr=False)
     norms: dict[str, Weights] = field(default_factory=dict, repr=False)
-    """(L, H, S): the length of the vector that a token hands over if it is looked at with weight 1.
-    """
+    """(L, H, S): the norm of the vector that a token contributes with an attention weight of 1."""
     text_in: str = ""
     text_out: str = ""
     source_spans: list[Span] = field(default_factory=list, repr=False)
-    """Where each token lies in `text_in` (NFC): its first character, and the one after its last.
-
-    <eos> has none.
-    """
+    """Start and end of each token in `text_in` (NFC), in characters; empty for <eos>."""
     target_spans: list[Span] = field(default_factory=list, repr=False)
     candidates: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
-    """At each step the likeliest tokens, with their probabilities."""
+    """The most likely tokens at each step, with their probabilities."""
 
     def sides(self, block: str) -> tuple[list[str], list[str]]:
         """The tokens of a block's rows and columns.
@@ -69,18 +65,21 @@ class AttentionRecord:
         layer: int | None = -1,
         head: int | None = None,
     ) -> Weights:
-        """One matrix (T, S): of one head, or of several that become one by `how`.
+        """One matrix (T, S) of attention weights, of a single head or aggregated over heads.
 
-        how: mean, max, norm or rollout. layer=None: the same over all layers. norm: weights times
-        the length of the vector looked at (Kobayashi et al. 2020), its rows summing to one again,
-        then the mean. rollout: what has flowed from which input up to the last layer, if a token
-        keeps half of itself at each attention (Abnar and Zuidema 2020); it has neither layer nor
-        head.
+        how: how heads are aggregated.
+        `mean` and `max`: over the heads of the layer, or of all layers with layer=None.
+        `norm`: weights times the norm of the value vectors (Kobayashi et al. 2020), normalized to
+        rows that sum to 1, then averaged.
+        `rollout`: attention traced through all layers back to the inputs (Abnar and Zuidema 2020);
+        layer and head are ignored.
         """
+        if not self.blocks:
+            raise UserError("this model has no attention")
         if block not in self.blocks or how not in HOW:
             raise UserError(
-                f"there is {', '.join(self.blocks) or 'no attention'}, by {', '.join(HOW)}; not "
-                f"{block} by {how}"
+                f"no {block} attention by {how} (blocks: {', '.join(self.blocks)}; how: "
+                f"{', '.join(HOW)})"
             )
         if how == "rollout":
             return self._rollout()[block]
@@ -93,8 +92,8 @@ class AttentionRecord:
         except IndexError:
             layers, heads = weights.shape[:2]
             raise UserError(
-                f"{block} attention has {layers} layers of {heads} heads, counted from 0: no "
-                f"layer {layer}, head {head}"
+                f"no layer={layer}, head={head} in {block} attention: it has "
+                f"{counted(layers, 'layer')} of {counted(heads, 'head')}, counted from 0"
             ) from None
 
         if how == "max":
@@ -104,7 +103,7 @@ class AttentionRecord:
     def _norm_weights(self, block: str) -> Weights:
         """(L, H, T, S): weights times the length of what is looked at; rows sum to one again."""
         if block not in self.norms:
-            raise UserError("a record of words knows no norms: ask the record of tokens")
+            raise UserError("how=norm works on tokens, not on words: use the record before words()")
         return _normalised(self.blocks[block] * self.norms[block][:, :, None])
 
     def _rollout(self) -> dict[str, Weights]:
@@ -140,7 +139,7 @@ class AttentionRecord:
         block = next(iter(self.blocks))
         row_tokens, column_tokens = self.sides(block)
         if max(len(row_tokens), len(column_tokens)) > WIDEST:
-            size = f"{len(row_tokens)} × {len(column_tokens)} tokens are more than a cell can show"
+            size = f"{len(row_tokens)} × {len(column_tokens)} tokens are too many to show here"
             return f"<p>Attention: {size}; <code>result.page()</code> shows all of it.</p>"
 
         row_style = "font-weight: normal; text-align: right; padding: 2px"
@@ -155,7 +154,7 @@ class AttentionRecord:
             cells = [_html_cell(token, other, w) for other, w in zip(column_tokens, weights)]
             rows.append(heading + "".join(cells))
 
-        caption = f"<p>{block} attention, last layer, mean of heads: rows look at columns</p>"
+        caption = f"<p>{block} attention, last layer, mean over heads: rows attend to columns</p>"
         content = "</tr><tr>".join(rows)
         return f'{caption}<table style="border-collapse: collapse"><tr>{content}</tr></table>'
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from regard.errors import UserError
+from regard.errors import UserError, counted
 from regard.records.attention import AttentionRecord, Span
 from regard.records.page import Page, page_path
 
@@ -32,7 +32,7 @@ class Inspector(Protocol):
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another hypothesis of the search; the fields mean what those of `Result` do."""
+    """Another hypothesis of the search, with the same fields as `Result`."""
 
     text: str
     score: float
@@ -42,39 +42,42 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Option:
-    """A token that could stand at a position of the answer."""
+    """A token that could come at a position of the answer."""
 
     token: str
     probability: float
-    """Of the token at this position."""
+    """Probability of the token at this position."""
     text: str
     """The answer that the token leads to."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """An answer, with what there is to know about it."""
+    """The translation of a text, with its score, alternatives, warnings and attention."""
 
     source: str
     text: str
     tokens: list[str]
     score: float
-    """Log-probability of the answer / length^search.length_penalty, always."""
+    """Log-probability of the answer, divided by length^search.length_penalty."""
     logprobs: list[float]
     alternatives: list[Alternative] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list, repr=False)
     translator: Inspector | None = field(default=None, repr=False, compare=False)
-    """Who looks, when it is asked for; None after a pickle or JSON, which keep the values only."""
+    """The translator, which computes attention on request.
+
+    None after pickle or JSON, which keep the values only.
+    """
     parts: list[Result] = field(default_factory=list, repr=False)
-    """Of a text that was split."""
+    """The results of the parts, if the text was split."""
     no_repeat: int = field(default=0, repr=False)
-    """With which it was decoded again, to break a loop."""
+    """The no_repeat setting with which a looping answer was decoded again; 0: it was not."""
     agreement: float | None = None
     """Mean chrF with all samples, 0 to 100; None unless `Sampling.risk` ranked the answers by it.
     """
     coverage_penalty: float | None = None
-    """What search.coverage adds to the score to rank the answers, at most 0; None without it."""
+    """Added to the score to rank the answers, 0 or less; None without search.coverage."""
 
     def __str__(self) -> str:
         return self.text
@@ -99,16 +102,16 @@ class Result:
         return {**self.__dict__, "translator": None}
 
     def as_dict(self) -> dict[str, Any]:
-        """The values, ready for JSON."""
+        """The values as a dict that can be written as JSON."""
         values = asdict(replace(self, translator=None, parts=[]))
         del values["translator"]
         return {**values, "parts": [part.as_dict() for part in self.parts]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """A result from what `as_dict` gave.
+        """Restore a result from the values of `as_dict`.
 
-        It has come without its model, so it cannot look inside.
+        It has no model, so it cannot compute attention.
         """
         alternatives = [Alternative(**fields) for fields in values["alternatives"]]
         parts = [cls.from_dict(part) for part in values["parts"]]
@@ -118,29 +121,29 @@ class Result:
         """The translator that gave this answer."""
         if self.translator is None:
             raise UserError(
-                "this result has come without its model, so it cannot look inside: translate its "
+                "this result was saved without its model, so it has no attention: translate its "
                 "source again"
             )
         return self.translator
 
     @cached_property
     def attention(self) -> AttentionRecord:
-        """Where the model looked while it wrote the answer.
+        """The attention weights of every layer and head for this answer.
 
-        Computed when first asked for, by reading the answer once more and recording the weights.
+        Computed on first access, with one more forward pass over source and answer.
         """
         if self.parts:
             raise UserError(
-                f"split into {len(self.parts)} parts: each has its own attention, such as "
-                f"result.parts[0].attention"
+                f"the text was split into {len(self.parts)} parts: each has its own attention, "
+                f"such as result.parts[0].attention"
             )
         return self._inspector().look(self.source, self.ids)
 
     @cached_property
     def looked_at(self) -> npt.NDArray[np.float32]:
-        """(S - 1,): attention that each source token but <eos> got over all steps.
+        """(S - 1,): total attention on each source token, without <eos>.
 
-        It is that of the last layer, the mean of its heads. Empty without attention.
+        Taken from the last layer, averaged over its heads. Empty without attention.
         """
         if self.parts:
             return np.concatenate([part.looked_at for part in self.parts])
@@ -151,9 +154,9 @@ class Result:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the source that was looked at, 0 to 1; None without attention.
+        """Share of the source that got attention, 0 to 1; None without attention.
 
-        It is the mean of `looked_at`, where each token counts at most 1.
+        The mean of `looked_at`, in which each token counts at most 1.
         """
         if not len(self.looked_at):
             return None
@@ -161,7 +164,7 @@ class Result:
 
     @property
     def overlooked(self) -> list[str]:
-        """Source words that got hardly any attention."""
+        """Source words that got almost no attention."""
         if self.parts:
             return list(chain.from_iterable(part.overlooked for part in self.parts))
         if not len(self.looked_at):
@@ -170,11 +173,11 @@ class Result:
         return overlooked(record.text_in, record.source_spans[:-1], self.looked_at)
 
     def page(self, *, evidence: bool = True) -> Page:
-        """A page that shows the attention, the tree of the beam and other answers.
+        """An HTML page with the attention, the beam search tree and alternatives.
 
-        In a notebook it opens below the cell. evidence: also what the answer depends on (occlusion
-        and gradients), for texts of up to 128 tokens; it takes as many readings of the text as
-        there are tokens. Of a split text, the page shows the first part.
+        In a notebook it opens below the cell. evidence: add occlusion and gradients, for texts of
+        up to 128 tokens. This takes one forward pass per source token and one backward pass per
+        target token. If the text was split, the page shows the first part.
         """
         if self.parts:
             first = next((part for part in self.parts if part.ids), self.parts[0])
@@ -207,7 +210,7 @@ def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
     lengths = [len(part.logprobs) for part in parts]
     ranks = zip(*_answers_of_parts(parts))  # as many as of the part with the fewest
     best, *others = [_joined_answer(rank, lengths, gaps) for rank in ranks]
-    split = f"split into {len(parts)} parts (an attention page shows the first)"
+    split = f"split into {len(parts)} parts (an attention page shows only the first)"
 
     return Result(
         source=text,
@@ -216,7 +219,7 @@ def joined(text: str, parts: list[Result], gaps: list[str]) -> Result:
         score=best.score,
         logprobs=list(chain.from_iterable(part.logprobs for part in parts)),
         alternatives=others,
-        warnings=[f"longer than anything in training: {split}", *_warnings_of_parts(parts)],
+        warnings=[f"longer than any source in training: {split}", *_warnings_of_parts(parts)],
         ids=list(chain.from_iterable(part.ids for part in parts)),
         translator=parts[0].translator,
         parts=parts,
@@ -249,7 +252,7 @@ def _warnings_of_parts(parts: Sequence[Result]) -> list[str]:
     for number, part in enumerate(parts, 1):
         warnings += [f"part {number}: {warning}" for warning in part.warnings]
     if len(warnings) > 5:
-        warnings[5:] = [f"{len(warnings) - 5:,} more about its parts"]
+        warnings[5:] = [f"{counted(len(warnings) - 5, 'more warning')} about its parts"]
     return warnings
 
 

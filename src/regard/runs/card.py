@@ -1,4 +1,4 @@
-"""What a run tells about itself: README.md (a model card)."""
+"""The model card of a run: its README.md."""
 
 import re
 from pathlib import Path, PurePath
@@ -20,13 +20,13 @@ def write_card(run: Run) -> None:
     folder = shell_word(run.path)
     lines = [
         f"# {run.path.name}\n",
-        f"A text-to-text model, trained with Regard {facts['regard']} (torch {facts['torch']}).\n",
+        f"A text-to-text model trained with Regard {facts['regard']} (torch {facts['torch']}).\n",
         "| | |\n|---|---|",
         f"| data | {data}: {facts['pairs']:,} pairs, {facts['duplicates']:,} repeated, "
         f"{facts['leaks']:,} dev sources in training |",
         f"| tokens | {_tokens(run)} |",
         f"| model | {model}; {facts['parameters']:,} parameters |",
-        f"| best on dev | {_best_scores(run) or 'not judged'} (checkpoint {run.best}, chosen by "
+        f"| best on dev | {_best_scores(run) or 'not evaluated'} (checkpoint {run.best}, chosen by "
         f"{config.train.metric}) |",
         f"| search | beam {config.search.width}, length penalty {config.search.length_penalty} |\n",
         f"Use it, from the folder in which it was trained (or write the path of this folder):\n\n"
@@ -56,7 +56,7 @@ def _tokens(run: Run) -> str:
 
 
 def _best_scores(run: Run) -> str:
-    """The scores on dev of the best checkpoint; empty if it was not judged."""
+    """The scores on dev of the best checkpoint; empty if it was not evaluated."""
     scores = {}
     for record in run.records():
         if "tokens" in record:

@@ -35,7 +35,10 @@ def _metric_words(metric: str) -> str:
 
 
 class Run:
-    """A folder that training wrote. Open it with `Run.open(path)`."""
+    """A training run: a folder with config, tokenizers, checkpoints and log.
+
+    Open one with `Run.open(path)`.
+    """
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class Run:
         facts = f"{model.kind}{width}, on {data}"
         best = self.best_look()
         if best is None:
-            facts += "; not judged yet"
+            facts += "; not evaluated yet"
         else:
             metric = self.config.train.metric
             facts += f"; dev {_metric_words(metric)} {best[metric]:.4f} at step {best['step']:,}"
@@ -107,15 +110,18 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Read a run; a folder that is none, or was damaged, is told in one line."""
+        """Open the run in a folder.
+
+        Raises UserError if the folder is not a run, or is damaged.
+        """
         path = Path(path)
         if not path.exists():
-            raise UserError(f"{path}: no such run (a run is the folder that `regard train` writes)")
+            raise UserError(f"{path}: no such run (a run is a folder written by `regard train`)")
         if not (path / storage.MANIFEST).exists():
             raise UserError(f"{path}: not a run: it has no {storage.MANIFEST}")
         missing = {"config.toml", "tokenizer.json"} - set(storage.read_directory(path))
         if missing:
-            raise Corrupt(f"{path}: not a run: {', '.join(sorted(missing))} is missing")
+            raise Corrupt(f"{path}: not a run: it has no {' and no '.join(sorted(missing))}")
 
         source, target = tokenizers.load_tokenizers(path / "tokenizer.json")
         config = settings.load_config(path / "config.toml")
@@ -156,11 +162,11 @@ class Run:
             ) from None
 
     def checkpoint(self, name: str) -> dict[str, bytes]:
-        """The files of a checkpoint, proved against its manifest."""
+        """The files of a checkpoint, verified against its manifest."""
         path = self.path / "checkpoints" / name
         if Path(name).name != name or not path.is_dir():
             raise UserError(
-                f"{self.path}: no checkpoint {name!r} (there are: "
+                f"{self.path}: no checkpoint {name!r} (available: "
                 f"{', '.join(self.checkpoints()) or 'none'})"
             )
         return storage.read_directory(path)
@@ -187,11 +193,11 @@ class Run:
         return name, self.checkpoint(name)
 
     def new_model(self, parts: Parts = None) -> Seq2Seq:
-        """A model of this run's config, with fresh weights."""
+        """A model with this run's config and new random weights."""
         return build_model(self.config.model, self.source.size, self.target.size, parts)
 
     def model(self, name: str = "best", parts: Parts = None) -> Seq2Seq:
-        """The trained model, ready to decode."""
+        """The trained model of a checkpoint, in eval mode."""
         with Undrawn():
             model = self.new_model(parts)
         if name == "best":
@@ -220,12 +226,12 @@ class Run:
     # log
 
     def log(self, kind: str, **values: Any) -> None:
-        """Append one record to log.jsonl."""
+        """Append one entry to log.jsonl."""
         with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, **values}) + "\n")
 
     def records(self) -> list[dict[str, Any]]:
-        """Every whole record of the log; what a crash or a full disk cut short is left out."""
+        """All entries of the log, without those cut short by a crash or a full disk."""
         path = self.path / "log.jsonl"
         if not path.exists():
             return []
@@ -238,7 +244,7 @@ class Run:
         return records
 
     def best_look(self) -> dict[str, Any] | None:
-        """The record of the best look at dev so far, by train.metric; the first of equals."""
+        """The log entry of the best evaluation on dev, by train.metric; the first of equals."""
         metric = self.config.train.metric
         sign = 1 if metric == "loss" else -1  # of a loss the smallest is the best
         looks = [record for record in self.records() if record["kind"] in ("dev", "average")]

@@ -87,12 +87,12 @@ def read_directory(path: Path) -> dict[str, bytes]:
         try:
             content = (path / name).read_bytes()
         except FileNotFoundError:
-            raise Corrupt(f"{path / name}: missing, though {MANIFEST} lists it") from None
+            raise Corrupt(f"{path / name}: missing, but listed in {MANIFEST}") from None
         except OSError as error:
             raise Corrupt(f"{path / name}: {error.strerror}") from error
         if _sum(content) not in sums:
             raise Corrupt(
-                f"{path / name}: its sha256 is not the one in {MANIFEST}; the file was changed or "
+                f"{path / name}: its SHA-256 does not match {MANIFEST}; the file was changed or "
                 f"damaged"
             )
         files[name] = content
@@ -114,7 +114,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
         raise Corrupt(
-            f"{path / MANIFEST}: format {version} is not known here (this version reads format "
+            f"{path / MANIFEST}: unknown format {version} (this version of Regard reads format "
             f"{FORMAT})"
         )
     if not is_whole or any("/" in name or name in ("", ".", "..") for name in files):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from regard.errors import counted
 from regard.runs.storage import Corrupt
 
 
@@ -68,17 +69,17 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> 
     unmatched = sorted(set(parameters) ^ set(weights))
     if unmatched:
         raise Corrupt(
-            f"{where}: the weights do not fit the config: {unmatched[0]} is on one side only "
-            f"({len(unmatched)} such)"
+            f"{where}: the weights do not match the config: {counted(len(unmatched), 'parameter')} "
+            f"only in one of them, such as {unmatched[0]}"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():
             values = weights[name]
             if parameter.shape != values.shape:
                 raise Corrupt(
-                    f"{where}: {name} is {tuple(values.shape)}, the config says "
+                    f"{where}: {name} has shape {tuple(values.shape)}, but the config requires "
                     f"{tuple(parameter.shape)}"
                 )
             if not values.isfinite().all():
-                raise Corrupt(f"{where}: {name} holds numbers that are not finite")
+                raise Corrupt(f"{where}: {name} contains NaN or infinite values")
             parameter.copy_(spread(values, parameter))

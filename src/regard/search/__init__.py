@@ -1,6 +1,6 @@
-"""Steps -> hypotheses: greedy search, beam search and sampling.
+"""Decoding: greedy search, beam search and sampling.
 
-Nothing here knows a model: a search is given a step function and a state.
+A search takes a step function and a state, so it works with any model.
 """
 
 from regard.search.beam import Beam, beam

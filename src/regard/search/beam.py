@@ -14,7 +14,7 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Beam:
-    """The `width` best hypotheses go on.
+    """Beam search: keeps the `width` best hypotheses at each step.
 
     A sentence stops when round(width * patience) hypotheses have finished. With no length penalty
     it stops as soon as n_best have, if one of them was the best candidate of its step: those that
@@ -39,7 +39,7 @@ class Beam:
         self.most = int(self.width * self.patience + 0.5)  # half goes up, as in C++
         if self.width < 1 or not 1 <= self.n_best <= self.most:
             got = f"n_best={self.n_best}, width={self.width}, patience={self.patience}"
-            raise UserError(f"1 <= n_best <= width * patience, please; got {got}")
+            raise UserError(f"n_best must be between 1 and width * patience; got {got}")
 
     def enough(self, job: Job) -> bool:
         if self.length_penalty:
@@ -96,10 +96,10 @@ def beam(
     patience: float = 1.0,
     **rules: Any,
 ) -> list[list[Hypothesis]]:
-    """The best `n_best` hypotheses of each sentence, best first.
+    """Beam search: the `n_best` best hypotheses of each sentence, best first.
 
-    There are fewer where fewer exist, but never none. `rules` as in `greedy`, to which
-    width 1 is equal.
+    If fewer exist, fewer are returned, but at least one. Width 1 is the same as `greedy`, which
+    also explains `rules`.
     """
     search = Beam(width, n_best, length_penalty, patience)
     hypotheses = together(step, state, search, **rules)

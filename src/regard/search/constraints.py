@@ -13,7 +13,7 @@ from regard.text.vocabulary import BOS, EOS, PAD
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a caller demands of the output.
+    """Constraints on the output: a forced prefix, no repeated n-grams, banned ids.
 
     A forced token has log-probability 0, so a score counts the free tokens only (its length counts
     all, as in CTranslate2). The prefix wins over every ban: a language tag may be forced though it
@@ -21,16 +21,17 @@ class Constraints:
     """
 
     prefix: list[list[int]] | None = None
-    """For each sentence the tokens it begins with, which may be none."""
+    """The tokens that each sentence starts with, possibly none."""
     no_repeat: int = 0
-    """No n-gram of this size twice in one hypothesis; 0: all may be repeated."""
+    """Never repeat an n-gram of this size in a hypothesis. 0: repetitions are allowed."""
     forbid: list[int] = field(default_factory=list)
     """Ids that are never produced."""
 
     def __post_init__(self) -> None:
         if self.no_repeat < 0:
             raise UserError(
-                f"no_repeat is the size of an n-gram, or 0 for none; it cannot be {self.no_repeat}"
+                f"no_repeat={self.no_repeat}: must be the size of an n-gram, or 0 to allow "
+                f"repetitions"
             )
         for prefix in self.prefix or []:
             if not {PAD, BOS, EOS}.isdisjoint(prefix):
@@ -39,7 +40,7 @@ class Constraints:
 
 @dataclass
 class Rules:
-    """What every search applies to its logits."""
+    """Rules that every search applies to its logits."""
 
     demands: Constraints = field(default_factory=Constraints)
     minimum: int = 0  # the fewest tokens, <eos> not counted

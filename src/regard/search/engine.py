@@ -95,7 +95,7 @@ class Paths(NamedTuple):
 
 
 class Search(Protocol):
-    """How hypotheses grow. What must be remembered about a sentence is kept in its Job."""
+    """A search algorithm: how hypotheses are extended. The state of a sentence is in its Job."""
 
     copies: int
     """Hypotheses of each sentence."""
@@ -341,7 +341,7 @@ def together(
     prefixes = demands.prefix or [[]] * batch
     if not batch == len(limits) == len(prefixes) or min(limits, default=1) < 1:
         raise UserError(
-            f"a batch of {batch} sentences needs a prefix and a limit of at least 1 for each; got "
+            f"each of {batch} sentences needs a prefix and a limit of at least 1; got "
             f"{len(prefixes)} prefixes, limits {limits}"
         )
 

@@ -1,4 +1,4 @@
-"""The likeliest token at every step."""
+"""Greedy search: the most likely token at every step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Greedy:
-    """Every hypothesis goes its own way, by the token that `pick` chooses.
+    """Greedy search: each hypothesis is extended by the token that `pick` chooses.
 
-    `length_penalty` changes no choice, only the score: sum / length**penalty, as for a beam.
+    `length_penalty` affects only the score, which is sum / length**penalty as in beam search.
     """
 
     copies = 1
@@ -56,9 +56,10 @@ class Greedy:
 def greedy(
     step: Step[S], state: S, *, length_penalty: float = 1.0, **rules: Any
 ) -> list[Hypothesis]:
-    """The likeliest token at every step, a tie to the lower id; one hypothesis for each sentence.
+    """Greedy search: one hypothesis per sentence, with the most likely token at every step.
 
-    `rules` are the keywords of `together` and `Rules`: batch, limit, minimum, …
+    Of equally likely tokens, the one with the lower id is chosen. `rules` are the keywords of
+    `together` and `Rules`: batch, limit, minimum, …
     """
     search = Greedy(length_penalty=length_penalty)
     return [only for [only] in together(step, state, search, **rules)]

@@ -64,7 +64,8 @@ class Hypothesis:
         # Every search takes NaN for the best there is, so it always arrives here.
         if not math.isfinite(total):
             raise UserError(
-                "the model's logits are NaN or infinite: its weights are broken, or fp16 overflowed"
+                "the model's logits are NaN or infinite: the weights are damaged, or "
+                "fp16 overflowed"
             )
         score = total / max(len(produced), 1) ** length_penalty
         tokens = produced[:-1] if finished else produced

@@ -39,9 +39,9 @@ class Phrase(NamedTuple):
 
 @dataclass(frozen=True)
 class Words:
-    """Which phrases an answer must hold, and which it must not.
+    """Phrases that an answer must contain, and phrases that it must not contain.
 
-    A phrase counts only between the bounds of words: `cat` is not in `category`.
+    Phrases are matched at word boundaries: `cat` is not in `category`.
     """
 
     must: Sequence[Phrase]
@@ -94,7 +94,7 @@ class Words:
     def unmet(self, text: str) -> list[str]:
         """What an answer does not keep, in words."""
         missing = [
-            f"could not hold {phrase.text!r} within its length limit"
+            f"could not include {phrase.text!r} within the length limit"
             for phrase in self.missing(text)
         ]
         broken = [f"could not avoid {phrase!r}" for phrase in dict.fromkeys(self.broken(text))]
@@ -126,11 +126,11 @@ _EMPTY = _Candidate(met=0, score=-torch.inf, slot=0, id=0, logprob=-torch.inf)
 
 @dataclass
 class Lexical(Beam):
-    """A beam whose slots are shared out by how much of the demanded phrases is met.
+    """Beam search with required and forbidden phrases.
 
-    Hypotheses that hold more of what must come do not compete with those that hold less (Post and
-    Vilar 2018, in short): the slots are given in turn to the best of each number of tokens met. No
-    step is taken after which the rest cannot fit.
+    Hypotheses that contain more of the required phrases do not compete with those that contain less
+    (simplified from Post and Vilar 2018): the slots are given in turn to the best of each number of
+    tokens met. No step is taken after which the rest cannot fit.
     """
 
     words: Words = field(default_factory=lambda: Words((), (), lambda ids: ""))

@@ -15,12 +15,12 @@ from regard.search.hypothesis import Hypothesis, Job, S, Step
 
 @dataclass
 class Sample(Greedy):
-    """`copies` samples of each sentence, in the order drawn.
+    """Sampling: `copies` samples of each sentence, in the order drawn.
 
-    The seed of a sentence decides them, whatever its batch.
+    They depend on the seed of the sentence, not on its batch.
 
-    The distribution is divided by `temperature`, cut to its `top_k` likeliest ids (0: all), then to
-    the fewest that hold `top_p` of what is left. Log-probabilities and scores are the model's own,
+    Logits are divided by `temperature`, then cut to the `top_k` most likely ids (0: all), then to
+    the fewest ids that hold `top_p` of the rest. Log-probabilities and scores are the model's own,
     before these three, so that they compare with those of the other searches.
     """
 
@@ -62,7 +62,7 @@ def sample(
     length_penalty: float = 1.0,
     **rules: Any,
 ) -> list[list[Hypothesis]]:
-    """`n` samples of each sentence; `rules` as in `greedy`, and `seeds`, one for each."""
+    """Draw `n` samples of each sentence; `rules` as in `greedy`, and `seeds`, one per sentence."""
     search = Sample(n, temperature, top_k, top_p, length_penalty=length_penalty)
     return together(step, state, search, **rules)
 

@@ -1,1 +1,1 @@
-"""Strings to ids and back. Knows no torch."""
+"""Tokenizers: text to ids and back, without torch."""

@@ -74,7 +74,7 @@ class Tokenizer:
     def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
         """Other ids of the same text."""
         advice = "set text.dropout=0 or text.tokenizer=bpe"
-        raise UserError(f"only a bpe tokenizer has merges to leave out, not {self.kind}: {advice}")
+        raise UserError(f"text.dropout needs a bpe tokenizer, not {self.kind}: {advice}")
 
     def spans(self, ids: Iterable[int]) -> list[tuple[int, int]]:
         """Where each token lies in decode(ids), in characters; a special is an empty span."""
@@ -126,7 +126,7 @@ class Listed(Tokenizer):
         super().__init__(kind, [token.encode() for token in tokens], normalise)
         self._ids = {token: FIRST + i for i, token in enumerate(tokens)}
         if len(self._ids) != len(tokens):
-            raise ValueError("a vocabulary holds each token once")
+            raise ValueError("the vocabulary contains a token twice")
 
     def encode(self, text: str) -> list[int]:
         tokens = _PATTERNS[self.kind].findall(self.normalise(text))
@@ -273,7 +273,7 @@ def train_tokenizer(
     """
     normalise = normalise or Normaliser()
     if kind not in KINDS:
-        raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
+        raise UserError(f"no tokenizer {kind!r} (available: {', '.join(KINDS)})")
     if kind == "bytes":
         return Bytes(normalise)
     if kind in _PATTERNS:
@@ -285,7 +285,7 @@ def _train_listed(kind: str, texts: Iterable[str], size: int, normalise: Normali
     """The most frequent characters or words; of those as frequent, the first by code point."""
     if size <= FIRST:
         raise UserError(
-            f"a vocabulary of {size} has no room: {FIRST} ids are reserved, choose more"
+            f"a vocabulary of {size} is too small: {FIRST} ids are reserved; raise text.size"
         )
     find_tokens = _PATTERNS[kind].findall
     counts = Counter(chain.from_iterable(find_tokens(normalise(text)) for text in texts))
@@ -296,8 +296,8 @@ def _train_listed(kind: str, texts: Iterable[str], size: int, normalise: Normali
 def _train_subwords(kind: str, texts: Iterable[str], size: int, normalise: Normaliser) -> Subwords:
     if size < FIRST + 256:
         raise UserError(
-            f"a {kind} vocabulary needs at least {FIRST + 256} ids (256 bytes and {FIRST} "
-            f"reserved), not {size}"
+            f"a {kind} vocabulary of {size} is too small: it needs at least {FIRST + 256} ids (256 "
+            f"bytes and {FIRST} reserved); raise text.size"
         )
     settings: dict[str, Any] = {
         "vocab_size": size - FIRST,
@@ -333,7 +333,7 @@ def from_json(content: dict[str, Any]) -> Tokenizer:
     """The tokenizer that to_json described."""
     kind = content.get("kind")
     if kind not in KINDS:
-        raise UserError(f"no tokenizer {kind!r}; there are {', '.join(KINDS)}")
+        raise UserError(f"no tokenizer {kind!r} (available: {', '.join(KINDS)})")
     normalise = Normaliser(**content.get("normalise", {}))
     if kind == "bytes":
         return Bytes(normalise)

@@ -138,11 +138,12 @@ def _newest(
         try:
             return name, run.checkpoint(name), damaged
         except storage.Corrupt as error:
-            warn(f"{error}; the checkpoint before it is used")
+            warn(f"{error}; using the previous checkpoint")
             damaged.append(name)
     if names:
         raise Failed(
-            f"{run.path}: none of its {len(names)} checkpoints is whole; nothing was deleted"
+            f"{run.path}: no intact checkpoint ({len(names)} damaged); nothing was "
+            f"deleted: restore one from a copy, or train again"
         )
     return None, {}, damaged
 

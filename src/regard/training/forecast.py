@@ -89,7 +89,7 @@ def _memory_words(trainer: Trainer, longest: TrainingBatch) -> list[str]:
 
     parts = len(trainer._fitting(longest))
     if parts > 1:
-        words.append(f"batches are computed in {parts} parts to fit memory")
+        words.append(f"each batch is split into {parts} parts to fit into memory")
     return words
 
 

@@ -178,7 +178,7 @@ def restore_optimizer(
     for name, tensor in tensors.items():
         owner, _, key = name.rpartition("/")
         if owner not in parameters:
-            raise Corrupt(f"optimizer state for {owner}, which the model does not have")
+            raise Corrupt(f"optimizer state for {owner}, which is not in the model")
 
         parameter = parameters[owner]
         is_like_parameter = tensor.shape == parameter.shape

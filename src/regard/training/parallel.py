@@ -42,7 +42,7 @@ class World:
             yield cls(device=device)
             return
         if device.type == "mps":
-            raise UserError("train.device=mps trains in one process: start it without torchrun")
+            raise UserError("train.device=mps supports one process only: run without torchrun")
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
@@ -56,7 +56,7 @@ class World:
             if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
                 time.sleep(1)  # whoever knows more may speak first
                 raise UserError(
-                    "another process of this training has ended (it may say why); --resume goes on"
+                    "another training process has ended (see its output); continue with --resume"
                 ) from error
             raise
         dist.destroy_process_group()

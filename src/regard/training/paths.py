@@ -28,14 +28,16 @@ def choose_path(config: Config, device: torch.device, parameters: int, tokens: f
         return fast.choose_path(config, device, parameters, tokens)
     path = config.train.path
     if path not in ("auto", "plain"):
-        raise UserError(f"train.path={path}: regard/training/fast is missing; use plain")
+        raise UserError(f"train.path={path}: regard/training/fast is missing; use train.path=plain")
     return "plain"
 
 
 def compile_blocks(model: Learner) -> None:
     """For `train.path=compiled`: compile the blocks of a Transformer."""
     if fast is None:
-        raise UserError("train.path=compiled: regard/training/fast is missing; use plain")
+        raise UserError(
+            "train.path=compiled: regard/training/fast is missing; use train.path=plain"
+        )
     fast.compile_blocks(model)
 
 
@@ -54,5 +56,7 @@ def prepare(batch: TrainingBatch, path: str, device: torch.device) -> TrainingBa
 def capture(step: StepFunction) -> Callable[[Any], None]:
     """For `train.path=captured`: the step as one CUDA graph for each shape of batch."""
     if fast is None:
-        raise UserError("train.path=captured: regard/training/fast is missing; use plain")
+        raise UserError(
+            "train.path=captured: regard/training/fast is missing; use train.path=plain"
+        )
     return fast.CapturedStep(step)

@@ -25,8 +25,8 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
         corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != config.data.digest:
         raise UserError(
-            f"{corpus.path}: not the data this run was made with (its digest differs from "
-            f"config.toml)"
+            f"{corpus.path}: not the data this run was trained on (data.digest in config.toml "
+            f"differs): restore the data, or train a new run"
         )
 
     size = {"tokens": config.data.batch_tokens}
@@ -56,7 +56,7 @@ def initial_model(run: Run, parts: Parts) -> Seq2Seq:
     model = run.new_model(parts)
     base = run.config.train.start_from
     if base and not run.checkpoints():
-        set_weights(model, run.start_weights(), f"{run.path}, which starts from {base}")
+        set_weights(model, run.start_weights(), f"{run.path}, starting from {base}")
     return model
 
 
@@ -67,8 +67,7 @@ def _varied(run: Run, world: World) -> Vary | None:
         return None
     if world.size > 1:
         raise UserError(
-            "text.dropout is for one process: several would not agree on how many tokens a batch "
-            "has"
+            "text.dropout works in one process only: set text.dropout=0, or run without torchrun"
         )
 
     def vary(source: Indices, target: Indices, seed: int) -> tuple[Indices, Indices]:

@@ -415,7 +415,7 @@ class Trainer:
         Only the rate's factor stays. Everything is changed in its place: a captured graph knows no
         other.
         """
-        set_weights(self.model, weights, "the first weights")
+        set_weights(self.model, weights, "the initial weights")
         for name, parameter in self.model.named_parameters():
             for value in self.optimizer.state.get(parameter, {}).values():
                 if isinstance(value, Tensor):

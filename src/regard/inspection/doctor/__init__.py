@@ -1,4 +1,4 @@
-"""Proofs on somebody's own run, its files and its model. Nothing in the run's folder is changed."""
+"""Checks of a run: its files, its data and its model. Nothing in the folder is changed."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ __all__ = ["PROOFS", "Row", "doctor", "examine", "files", "model", "proof"]
 
 
 def doctor(path: str | Path, parts: Parts = None, device: str = "auto") -> list[Row]:
-    """Every proof, in order. parts: your own classes, where the config says custom:Name.
+    """Check a run and return one row per check.
 
-    device: where the model is examined; auto takes a GPU if there is one. Proofs that two
-    computations agree bit for bit stay on the CPU.
+    parts: your own classes, where the config says custom:Name. device: where the model runs; `auto`
+    uses a GPU if there is one. Checks that results agree bit for bit always run on the CPU.
     """
     path = Path(path)
     if not (path / storage.MANIFEST).exists():
@@ -33,7 +33,7 @@ def doctor(path: str | Path, parts: Parts = None, device: str = "auto") -> list[
 
 
 def examine(patient: Seq2Seq, batch: Batch) -> list[Row]:
-    """The proofs that need no run: of a model at hand, on these pairs."""
+    """Check a model on these pairs, without a run."""
     proofs_of_models = {
         name: entry for name, entry in PROOFS.items() if entry.find.__module__ == model.__name__
     }

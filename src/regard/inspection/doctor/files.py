@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.data.batches import Batch, Indices, collate
 from regard.data.corpus import Corpus, digest_of
-from regard.errors import UserError
+from regard.errors import UserError, counted
 from regard.models.parts import Parts
 from regard.models.seq2seq import TENSORS
 from regard.runs import storage
@@ -34,6 +34,7 @@ from regard.training.parallel import World
 from regard.training.start import make_trainer
 from regard.training.trainer import Trainer, Trouble
 
+REPORT = "please report it: this is a bug in Regard"
 PAIRS = 100_000  # how many pairs the vocabulary is judged by
 CLOCK = ("seconds", "tokens_per_second", "examples_per_second")
 """What a log says about time: the only values that differ when training is repeated."""
@@ -125,7 +126,7 @@ def prove(case: Case, proofs: Mapping[str, Proof]) -> list[Row]:
     for key, proof in proofs.items():
         failed = [rows[need] for need in proof.needs if need in rows and not rows[need].passed]
         if failed:
-            rows[key] = Row(proof.name, None, f"not looked at: it needs “{failed[0].name}”")
+            rows[key] = Row(proof.name, None, f"skipped: it needs “{failed[0].name}”")
         else:
             rows[key] = _try(proof, case)
     return list(rows.values())
@@ -146,41 +147,39 @@ def _try(proof: Proof, case: Case) -> Row:
 # The files as they were written
 
 
-@proof(
-    "nobody is training it", "wait until it is done, or stop it; what follows may change meanwhile"
-)
+@proof("no training in progress", "wait until it is done, or stop it; the results below may change")
 def free(case: Case) -> str:
     """No process holds the run's lock."""
     lock = case.path / "lock"
     if not lock.exists():
-        return "never locked"
+        return "no lock file"
     before = lock.stat()
     try:
         handle = storage.lock(lock)
     except OSError as error:  # a copy to look at, on a disk that is read-only here
-        return f"the lock may not be written here ({error.strerror})"
+        return f"the lock file cannot be written here ({error.strerror})"
     if handle is None:
         raise UserError(f"{case.path}: another process is training this run")
 
     handle.release()
     with suppress(OSError):  # some versions of filelock write to the file they lock
         os.utime(lock, ns=(before.st_atime_ns, before.st_mtime_ns))
-    return "the lock is free"
+    return "not locked"
 
 
 @proof(
-    "settings, tokenizer as written",
+    "config and tokenizer intact",
     "undo the change, or copy the run again; only --resume may change settings",
 )
 def opens(case: Case) -> str:
     """The run opens: its files have the sha256 of its manifest."""
     case.run = Run.open(case.path)
-    return f"sha256 of {len(case.run.manifest['files'])} files"
+    return _matching(len(case.run.manifest["files"]))
 
 
 @proof(
-    "checkpoints as written",
-    "copy it again from where it is whole; --resume goes on from the newest that is whole",
+    "checkpoints intact",
+    "copy the run again; --resume continues from the newest intact checkpoint",
 )
 def checkpoints(case: Case) -> str:
     """The files of every checkpoint have the sha256 of its manifest."""
@@ -196,12 +195,18 @@ def checkpoints(case: Case) -> str:
 
     if faults:
         raise UserError("\n".join(faults))
-    return f"sha256 of {files} files" if folders else "none yet"
+    return _matching(files) if folders else "no checkpoint yet"
+
+
+def _matching(files: int) -> str:
+    """How many files are as their manifest says."""
+    match = "matches its" if files == 1 else "match their"
+    return f"{counted(files, 'file')} {match} SHA-256"
 
 
 @proof(
-    "data is what config.toml says",
-    "copy data/ again from where it is whole, or train again",
+    "training data intact",
+    "copy data/ again, or train again",
     "opens",
 )
 def data(case: Case) -> str:
@@ -210,15 +215,15 @@ def data(case: Case) -> str:
     corpus = Corpus.open(case.path / "data" / "train")
     if digest_of(corpus.path, corpus.about["dtype"]) != digest:
         raise UserError(
-            f"{corpus.path}: its sha256 is not data.digest of config.toml; a file was changed or "
-            f"damaged"
+            f"{corpus.path}: its SHA-256 does not match data.digest in config.toml; a file was "
+            f"changed or damaged"
         )
-    return f"{len(corpus):,} pairs, sha256 {digest[:8]}…"
+    return f"{counted(len(corpus), 'pair')}, SHA-256 {digest[:8]}…"
 
 
 @proof(
-    "vocabulary in use",
-    "ids without use cost memory and learn nothing: try a smaller text.size",
+    "vocabulary used",
+    "unused tokens cost memory and learn nothing: try a smaller text.size",
     "data",
 )
 def vocabulary(case: Case) -> str:
@@ -233,8 +238,8 @@ def vocabulary(case: Case) -> str:
     source_idle = _unused(source_ids, case.run.source.size)
     target_idle = _unused(target_ids, case.run.target.size)
     text = (
-        f"{100 * source_idle:.1f} % of the source's ids and {100 * target_idle:.1f} % of the "
-        f"target's are not in {len(pairs):,} pairs"
+        f"{100 * source_idle:.1f} % of the source tokens and {100 * target_idle:.1f} % of the "
+        f"target tokens do not occur in {counted(len(pairs), 'pair')}"
     )
     if max(source_idle, target_idle) > 0.2:
         raise Remark(text)
@@ -249,19 +254,19 @@ def _unused(ids: Indices, size: int) -> float:
 # Weights
 
 
-@proof("the model can be built", "", "opens")
+@proof("model can be built", "", "opens")
 def builds(case: Case) -> str:
     """The settings describe a model. Without the user's own parts, there is nothing to look at."""
     try:
         model = case.run.new_model(case.parts)
     except UserError as error:
         raise Remark(str(error), None) from None
-    return f"{sum(parameter.numel() for parameter in model.parameters()):,} numbers"
+    return f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters"
 
 
 @proof(
-    "every weight is finite",
-    "point `best` at a checkpoint before it, delete this one and --resume; or train again",
+    "weights are finite",
+    "point `best` at an earlier checkpoint, delete this one and --resume; or train again",
     "builds",
 )
 def finite(case: Case) -> str:
@@ -269,7 +274,7 @@ def finite(case: Case) -> str:
     run = case.run
     heads = getattr(run.config.model, "heads", 1)
     faults: list[str] = []
-    with suppress(UserError):  # what cannot be read is told in other rows
+    with suppress(UserError):  # what cannot be read is reported in other rows
         tensors = tensors_from_bytes(run.checkpoint(run.best)["model.safetensors"])
         for name, tensor in tensors.items():
             bad = ~tensor.isfinite()
@@ -279,7 +284,7 @@ def finite(case: Case) -> str:
                 kind = "query"
             if bad.any():
                 faults.append(locate_bad_values(name, kind, bad, heads))
-    return require(not faults, "\n".join(faults[:4]) or "no NaN and no infinity")
+    return require(not faults, "\n".join(faults[:4]) or "no NaN or infinity")
 
 
 def locate_bad_values(name: str, kind: str, bad: Tensor, heads: int) -> str:
@@ -305,14 +310,16 @@ def layer_name(module: str) -> str:
     return parts[0] + "".join(layers) + cross
 
 
-@proof("best weights load", "point the file `best` at another checkpoint, or train again", "finite")
+@proof(
+    "best checkpoint loads", "point the file `best` at another checkpoint, or train again", "finite"
+)
 def weights(case: Case) -> str:
     """The best checkpoint loads. Its model, and pairs to try it on, are what later proofs need."""
     if not case.run.checkpoints():
-        raise Remark("none yet", None)
+        raise Remark("no checkpoint yet", None)
     case.model = case.run.model(parts=case.parts).to(case.device)
     case.batch = _some_pairs(case.path / "data").to(case.device)
-    return f"those of {case.run.best}"
+    return str(case.run.best)
 
 
 def _some_pairs(data: Path) -> Batch:
@@ -328,7 +335,7 @@ def _some_pairs(data: Path) -> Batch:
 # Batches
 
 
-@proof("batch(step) repeats", "tell us: this is a mistake of Regard's", "data", "builds")
+@proof("batches are reproducible", REPORT, "data", "builds")
 def repeats(case: Case) -> str:
     """A batch depends on its step only, not on what was asked before."""
     forward = _batches(case)
@@ -340,15 +347,17 @@ def repeats(case: Case) -> str:
     batches = {step: backward(step) for step in reversed(steps)}
     for step in steps:
         if not _equal(expected[step], batches[step]):
-            raise UserError(f"the batch of step {step:,} depends on what was asked before it")
-    return f"{len(steps)} steps of {epoch:,} an epoch, asked in two orders"
+            raise UserError(
+                f"the batch of step {step:,} depends on which batches were read before it"
+            )
+    return f"{counted(len(steps), 'batch', 'batches')} read in two orders ({epoch:,} per epoch)"
 
 
 def _equal(batch: Batch, other: Batch) -> bool:
     return all(torch.equal(getattr(batch, name), getattr(other, name)) for name in TENSORS)
 
 
-@proof("every pair comes once an epoch", "tell us: this is a mistake of Regard's", "data", "builds")
+@proof("each pair once per epoch", REPORT, "data", "builds")
 def once(case: Case) -> str:
     """The batches of an epoch hold every pair exactly once."""
     batches = _batches(case)
@@ -359,16 +368,20 @@ def once(case: Case) -> str:
         times = np.bincount(np.concatenate(indices), minlength=pairs)
         wrong = int((times != 1).sum())
         if wrong:
-            raise UserError(f"epoch {epoch}: {wrong:,} of {pairs:,} pairs come not once")
-    return f"{pairs:,} pairs in {batches.per_epoch:,} batches, two epochs"
+            raise UserError(
+                f"epoch {epoch}: {wrong:,} of {counted(pairs, 'pair')} not seen exactly once"
+            )
+    return (
+        f"{counted(pairs, 'pair')} in {counted(batches.per_epoch, 'batch', 'batches')}, two epochs"
+    )
 
 
 # Resuming
 
 
 @proof(
-    "resume is exact",
-    "tell us, with config.toml: a mistake of Regard's, or of the machine's memory",
+    "resuming is exact",
+    "please report it with config.toml: a bug in Regard, or faulty memory in this machine",
     "data",
     "finite",
 )
@@ -390,12 +403,12 @@ def resumes(case: Case) -> str:
     different = [name for name in straight if straight[name] != resumed[name]]
     if different:
         raise UserError(
-            f"from step {start:,}: {', '.join(different)} after {2 * half} steps are others than "
-            f"with a stop after {half}"
+            f"from step {start:,}: {', '.join(different)} after {2 * half} steps differ if "
+            f"training is stopped and resumed after {half}"
         )
     return (
-        f"from step {start:,}: {half} steps, a stop, {half} more = {2 * half} steps: "
-        f"{', '.join(straight)}, bit for bit"
+        f"from step {start:,}: {half} steps, a stop and {half} more give the same "
+        f"weights, optimizer state and log as {2 * half} steps, bit for bit"
     )
 
 
@@ -477,11 +490,12 @@ def _train(run: Run, parts: Parts, until: int, *, save: bool) -> dict[str, Any]:
         )
     except Trouble:
         raise UserError(
-            f"step {trainer.progress.step:,}: too many steps are not finite or far out"
+            f"step {trainer.progress.step:,}: in too many steps the loss or its gradient is not "
+            f"finite, or spikes"
         ) from None
     return {
         "weights": _digest(get_weights(trainer.model)),
-        "optimiser": _digest(optimizer_tensors(trainer.model, trainer.optimizer)),
+        "optimizer state": _digest(optimizer_tensors(trainer.model, trainer.optimizer)),
         "log": records,
     }
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch, collate
 from regard.data.corpus import Corpus
-from regard.errors import UserError
+from regard.errors import UserError, counted
 from regard.inspection.doctor.files import (
     Case,
     Remark,
@@ -44,7 +44,7 @@ WORK = 2e12  # multiplications that computing the dev loss again may take
 MUTE = 1e-3  # a head is idle if its output is smaller than this part of the largest,
 UNIFORM = 0.99  # or if its weights have more than this part of the highest possible entropy
 
-TRY = "try without parts and patches of your own; if it stays, tell us"
+TRY = "try without your own parts and patches; if it persists, please report it"
 
 
 class Layer(NamedTuple):
@@ -111,7 +111,7 @@ def _leaks(case: Case, *kinds: str) -> str:
         highest = forbidden.amax((0, 2))  # (H,)
         if highest.max() > 0:
             lines.append(
-                f"\n{layer_name(layer.name)} looks there: head {highest.argmax() + 1} with up to "
+                f"\n{layer_name(layer.name)} attends there: head {highest.argmax() + 1} with up to "
                 f"{100 * highest.max():.0f} %"
             )
 
@@ -137,6 +137,10 @@ def _random_tokens(like: Tensor, side: Any) -> Tensor:
     return torch.randint(size, like.shape, generator=generator).to(like.device)
 
 
+def _sentences(case: Case) -> str:
+    return counted(case.batch.size, "sentence")
+
+
 def _parameter_count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -148,7 +152,7 @@ def _is_pruned(case: Case) -> bool:
 # Numbers
 
 
-@proof("no NaN, weights sum to one", f"it is broken where it says: {TRY}", "weights")
+@proof("no NaN, attention sums to 1", f"the part named above is broken: {TRY}", "weights")
 def numbers(case: Case) -> str:
     """Every module gives finite values, and the weights of every row sum to one."""
     case.batch = _shortened(case)
@@ -159,14 +163,14 @@ def numbers(case: Case) -> str:
     for name, error in errors.items():
         if not error <= ROUNDED:  # so that NaN is a fault, too
             faults.append(
-                f"{layer_name(name)}: the weights of a row sum to one but for {error:.2g}"
+                f"{layer_name(name)}: the attention weights of a row sum to 1 ± {error:.2g}"
             )
     if faults:
         raise UserError(faults[0])
 
     head_count = sum(layer.weights.shape[1] for layer in layers)
     largest = max(errors.values(), default=0.0)
-    return f"{case.batch.size} sentences, {head_count} heads; sums off by {largest:.1g}"
+    return f"{_sentences(case)}, {counted(head_count, 'head')}; sums off by {largest:.1g}"
 
 
 def _shortened(case: Case) -> Batch:
@@ -226,8 +230,8 @@ def _sum_error(layer: Layer) -> float:
 
 
 @proof(
-    "the future is not seen",
-    f"it reads the answer, so its loss says nothing: mask the decoder; {TRY}",
+    "no look-ahead",
+    f"it sees the tokens to predict, so its loss means nothing: mask the decoder; {TRY}",
     "numbers",
 )
 def future(case: Case) -> str:
@@ -239,8 +243,8 @@ def future(case: Case) -> str:
 
 
 @proof(
-    "source is read as it comes",
-    f"it cannot translate while the source is written: mask the source; {TRY}",
+    "no look-ahead in the source",
+    f"it cannot translate a source that is still being written: mask it; {TRY}",
     "numbers",
 )
 def online(case: Case) -> str:
@@ -252,7 +256,7 @@ def online(case: Case) -> str:
     encoder = case.model.encoder
     wait = case.model.decoder.wait
     if not encoder.causal and not wait:
-        raise Remark("it reads its whole source first", None)
+        raise Remark("does not apply: it reads the whole source first", None)
 
     def states(source: Tensor) -> Tensor:
         return encoder(source, batch.source_lengths).states.detach()  # (B, S, D)
@@ -290,8 +294,8 @@ def _replace_later(
         largest = max(largest, _change(values[:, :rows], expected[:, :rows]))
 
     text = (
-        f"{len(tokens)} sentences, other tokens after {len(places)} places: what comes before "
-        f"moves by {largest:.2g}"
+        f"{_sentences(case)}, later tokens replaced at {counted(len(places), 'position')}: "
+        f"earlier outputs change by {largest:.2g}"
     )
     if largest > EXACT:
         raise UserError(text + _leaks(case, kind))
@@ -315,8 +319,8 @@ def _alone(case: Case) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 
 @proof(
-    "padding has no influence",
-    f"its answers depend on the batch: hide what lies beyond a source's length; {TRY}",
+    "padding has no effect",
+    f"answers depend on the batch: mask the source beyond its length; {TRY}",
     "numbers",
 )
 def padding(case: Case) -> str:
@@ -330,7 +334,7 @@ def padding(case: Case) -> str:
             largest = max(largest, _change(logits, expected))
 
     text = (
-        f"{case.batch.size} sentences, 1 and {MORE} tokens of rubbish behind each: logits move by "
+        f"{_sentences(case)}, padded with 1 and {MORE} random tokens: logits change by "
         f"{largest:.2g}"
     )
     if largest > ROUNDED:
@@ -338,9 +342,7 @@ def padding(case: Case) -> str:
     return text
 
 
-@proof(
-    "alone or in company: the same", f"sentences of a batch disturb each other: {TRY}", "padding"
-)
+@proof("batching has no effect", f"sentences in a batch affect each other: {TRY}", "padding")
 def company(case: Case) -> str:
     """A sentence has the same logits and answers alone, in a batch, and in a batch turned round."""
     sentences = _alone(case)
@@ -354,8 +356,8 @@ def company(case: Case) -> str:
         changed += any(map(_differ, answers, alone))
 
     text = (
-        f"{case.batch.size} sentences: logits move by {largest:.2g}; of {count} answers, greedy "
-        f"and by beam, {changed or 'none'} change"
+        f"{_sentences(case)}, alone and in a batch: logits differ by {largest:.2g}, "
+        f"greedy and beam answers in {changed} of {counted(count, 'case')}"
     )
     return require(largest <= ROUNDED and not changed, text)
 
@@ -401,7 +403,10 @@ def _differ(one: Hypothesis, other: Hypothesis) -> bool:
 
 
 @proof(
-    "train and eval mode agree", f"what is trained is not what is used: {TRY}", "company", "future"
+    "train and eval mode agree",
+    f"the model in use is not the one that is trained: {TRY}",
+    "company",
+    "future",
 )
 def modes(case: Case) -> str:
     """Without dropout, the loss in training is the loss of the logits in eval mode."""
@@ -417,8 +422,8 @@ def modes(case: Case) -> str:
     difference = float((trained - used).abs() / used.clamp(min=1e-9))
     return require(
         difference <= ROUNDED,
-        f"loss {trained:.5f} in training, nothing dropped; {used:.5f} in use; {difference:.1g} "
-        f"apart",
+        f"loss {trained:.5f} in train mode without dropout, {used:.5f} in eval mode; relative "
+        f"difference {difference:.1g}",
     )
 
 
@@ -442,24 +447,26 @@ def _training_without_dropout(model: Seq2Seq) -> Iterator[None]:
 
 
 @proof(
-    "dev loss is the logged one",
-    "other code, data or weights than when it was trained: find what changed",
+    "dev loss matches the log",
+    "code, data or weights have changed since training: find out which",
     "modes",
 )
 def logged(case: Case) -> str:
     """The best checkpoint still has the loss on dev that training wrote into the log."""
     record = _logged_record(case)
     if record is None:
-        raise Remark("no loss on dev is known", None)
+        raise Remark("no dev loss in the log", None)
     if 2 * _parameter_count(case.model) * record["tokens"] > WORK:
-        raise Remark("dev is too large: use `regard evaluate RUN --split dev`", None)
+        raise Remark(
+            "the dev set is too large to check here: run `regard evaluate RUN --split dev`", None
+        )
 
     config = case.run.config
     corpus = Corpus.open(case.path / "data" / "dev")
     now = mean_loss(case.model, corpus, config.data.batch_tokens, case.device)["loss"]
     then = record["loss"]
     limit = 1e-2 if config.train.precision == "bf16" else 1e-3
-    text = f"{now:.5f} now, {then:.5f} in the log of {case.run.best}; {limit:g} is allowed"
+    text = f"{now:.5f} now, {then:.5f} in the log of {case.run.best}; tolerance {limit:g}"
     return require(abs(now - then) <= limit * max(1, then), text)
 
 
@@ -479,8 +486,8 @@ def _logged_record(case: Case) -> dict[str, Any] | None:
 
 
 @proof(
-    "heads at work",
-    "they are of no use to it: try fewer (model.heads, layers), or train longer",
+    "all heads are used",
+    "idle heads do not help the model: try fewer heads or layers, or train longer",
     "padding",
     "future",
 )
@@ -488,7 +495,7 @@ def heads(case: Case) -> str:
     """No head looks everywhere alike or says next to nothing."""
     layers = _layers(case)
     if not layers:
-        raise Remark("it has none", None)
+        raise Remark("no attention heads", None)
     sizes = [_output_sizes(layer) for layer in layers]
 
     idle: list[str] = []
@@ -499,23 +506,22 @@ def heads(case: Case) -> str:
         mute = size <= MUTE * loudest  # (H,)
         if mute.all() and not _is_pruned(case):
             raise UserError(
-                f"{layer_name(layer.name)}: all its heads say less than {MUTE:g} of what those of "
-                f"other layers say"
+                f"{layer_name(layer.name)}: every head's output is smaller than {MUTE:g} of the "
+                f"largest of the other layers"
             )
         uniform = _relative_entropy(layer) > UNIFORM  # (H,)
         idle_heads = (mute | uniform).nonzero().flatten().tolist()
         idle += [f"{layer_name(layer.name)} head {head + 1}" for head in idle_heads]
 
-    rule = (
-        f"of {sum(map(len, sizes))} look everywhere alike (entropy over {UNIFORM:g}) or say less "
-        f"than {MUTE:g} of the loudest"
-    )
+    count = counted(sum(map(len, sizes)), "head")
+    rule = f"uniform attention, entropy over {UNIFORM:g}; or output below {MUTE:g} of the largest"
+    text = f"{len(idle)} of {count} idle ({rule})"
     if not idle:
-        return f"none {rule}"
+        return text
     if _is_pruned(case):
-        return f"{len(idle)} {rule}: the run was pruned"
+        return f"{text}; the run was pruned"
     more = " …" if len(idle) > 5 else ""
-    raise Remark(f"{len(idle)} {rule}: {'; '.join(idle[:5])}{more}")
+    raise Remark(f"{text}: {'; '.join(idle[:5])}{more}")
 
 
 def _output_sizes(layer: Layer) -> Tensor:

@@ -1,0 +1,80 @@
+"""The how-to pages: their Python runs, and so do the options in their tables."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import regard
+from regard.cli import app
+from regard.nn.devices import cpu_has_bf16
+from regard.recipes.reporter import Reporter
+
+PAGES = Path(__file__).parents[1] / "docs" / "how-to"
+TEXT = "1+2"
+
+
+def python_of(page):
+    """The Python of a page, which has one block of it."""
+    (code,) = re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text("utf-8"), re.M | re.S)
+    return code
+
+
+def column(number):
+    """What is between backticks in a column of the first table of decode.md."""
+    lines = (PAGES / "decode.md").read_text("utf-8").split("## ")[0].splitlines()
+    rows = [line.split("|") for line in lines if line.startswith("| ") and "device" not in line]
+    return [code for row in rows for code in re.findall(r"`([^`]+)`", row[number])]
+
+
+@pytest.fixture(scope="module")
+def folder(tiny, tmp_path_factory):
+    """A folder with runs/demo and runs/live: one wait-k run of bytes, which can write any text."""
+    here = tmp_path_factory.mktemp("how-to")
+    settings = {
+        "data": {"path": "arithmetic", "options": {"train": 60, "dev": 12, "test": 12}},
+        "text": {"tokenizer": "bytes"},
+        "model": tiny["model"] | {"causal": True, "wait": 3},
+    }
+    live = here / "runs" / "live"
+    regard.train(regard.Config(), out=live, reporter=Reporter(quiet=True), **tiny | settings)
+    shutil.copytree(live, here / "runs" / "demo")
+    return here
+
+
+def test_look_inside(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    exec(compile(python_of("look-inside.md"), "look-inside.md", "exec"), {})
+    assert (folder / "page.html").exists()
+
+
+def test_simultaneous(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    code = "import regard\n" + python_of("simultaneous.md")
+    exec(compile(code, "simultaneous.md", "exec"), {})
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("code", column(3))
+def test_decode_in_python(folder, code):
+    if "bf16" in code and not cpu_has_bf16():
+        pytest.skip("this CPU has no bfloat16 products")
+    path = folder / "runs" / "demo"
+    translator = regard.load(path)
+    names = {"regard": regard, "load": regard.load, "translator": translator, "text": TEXT}
+    runs = {"run": path, "run2": path, "run3": path}
+    assert eval(code, names | runs | {"result": translator("1+2+3")})
+
+
+@pytest.mark.parametrize("options", column(2))
+def test_decode_on_the_command_line(folder, options):
+    if "bf16" in options and not cpu_has_bf16():
+        pytest.skip("this CPU has no bfloat16 products")
+    path = str(folder / "runs" / "demo")
+    words = shlex.split(options.removeprefix("regard translate RUN TEXT"))
+    words = [path if word.startswith("RUN") else word for word in words]
+    done = CliRunner().invoke(app, ["translate", path, TEXT, *words])
+    assert done.exit_code == 0, done.output
