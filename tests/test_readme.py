@@ -32,18 +32,6 @@ def test_the_commands(tmp_path, command):
     assert (tmp_path / "page.html").exists()
 
 
-def test_the_python(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (code,) = blocks("python")
-    assert len(code.strip().splitlines()) <= 10
-    shorter = code.replace(
-        'train={"epochs": 2}', 'train={"steps": 3}, data={"options": {"train": 200, "dev": 20}}'
-    )
-    assert shorter != code
-    exec(compile(shorter, "README.md", "exec"), {})
-    assert "(2, 4, " in capsys.readouterr().out
-
-
 def test_the_table_names_what_exists():
     root = Path(__file__).parents[1]
     for name in re.findall(r"^\| `([^`]+)`", README.split("## Names")[0], flags=re.MULTILINE):

@@ -97,7 +97,7 @@ def test_a_claim_that_is_given_back_leaves_nothing(tmp_path):
 
 def test_a_name_that_exists_is_not_claimed(tmp_path):
     (tmp_path / "a").mkdir()
-    with pytest.raises(UserError, match="exists: pass resume=True"):
+    with pytest.raises(UserError, match="already exists: pass resume=True"):
         claims.Claim.take(tmp_path / "a")
     with claims.Claim.take_next(tmp_path / "a") as claim:
         assert claim.folder == tmp_path / "a-2"

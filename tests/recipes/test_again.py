@@ -23,8 +23,8 @@ def test_the_second_run_of_a_cell(train, tmp_path):
     with pytest.raises(UserError) as caught:
         train()
     assert str(caught.value) == (
-        f"{tmp_path / 'run'} exists: pass resume=True to go on with it, overwrite=True to train "
-        f"it again, or another out="
+        f"{tmp_path / 'run'} already exists: pass resume=True to continue it, overwrite=True to "
+        f"replace it, or another out="
     )
 
     again = train(resume=True)

@@ -1,23 +1,15 @@
-"""Ten lines of Python: a task learned in about twenty seconds, a right answer, and a cell that can
-be run twice.
-"""
+"""The README's ten lines of Python: a right answer after twenty seconds, and again when run twice."""
 
+import re
 import time
+from pathlib import Path
 
 import pytest
 
-CODE = """\
-import regard
-
-# Learns to write letters backwards in about twenty seconds; "pairs.tsv" would be your own file.
-run = regard.train("reverse", preset="letters", out="runs/reverse", resume=True)
-print(regard.evaluate(run).report.exact_match)
-
-translator = regard.load(run)
-result = translator("r e g a r d")
-print(result.text)  # d r a g e r
-print(result.attention.blocks["cross"].shape)  # layers, heads, target, source
-"""
+README = Path(__file__).parents[2] / "README.md"
+(CODE,) = re.findall(
+    r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.M | re.S
+)
 
 
 def run_cell(code, capsys):

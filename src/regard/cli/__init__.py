@@ -168,7 +168,7 @@ def train(
         Path | None, typer.Option("--from", help="Fine-tune: start from the weights of this run.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run that stands in the folder.")
+        bool, typer.Option("--overwrite", help="Replace the run in the folder.")
     ] = False,
     parts: PartsOption = None,
 ) -> None:
@@ -199,7 +199,7 @@ def train(
         if error.folder is None:
             raise
         raise UserError(
-            f"{error.folder} exists: continue it with --resume, replace it with --overwrite, or "
+            f"{error.folder} already exists: continue it with --resume, replace it with --overwrite, or "
             f"choose another folder with --out"
         ) from None
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks

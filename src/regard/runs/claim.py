@@ -19,14 +19,14 @@ class Taken(UserError):
     """The name of a new run is not free. Says what to pass in Python."""
 
     folder: Path | None = None
-    """The run that stands there; None: another process is preparing it."""
+    """The run that is there; None: another process is preparing it."""
 
     @classmethod
     def by(cls, folder: Path) -> Self:
-        """The error that a run stands in this folder."""
+        """The error that a run is in this folder already."""
         error = cls(
-            f"{folder} exists: pass resume=True to go on with it, overwrite=True to train it "
-            f"again, or another out="
+            f"{folder} already exists: pass resume=True to continue it, overwrite=True to replace "
+            f"it, or another out="
         )
         error.folder = folder
         return error
