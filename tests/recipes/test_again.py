@@ -62,8 +62,8 @@ def test_the_command_line_says_it_in_its_own_words(train, command):
     done = command("train", "copy", "--out", path)
     assert done.returncode == 2
     assert done.stderr == (
-        f"error: {path} exists: --resume goes on with it, --overwrite trains it again, --out "
-        f"names another folder\n"
+        f"error: {path} already exists: continue it with --resume, replace it with --overwrite, "
+        f"or choose another folder with --out\n"
     )
 
 
@@ -76,7 +76,7 @@ def test_the_command_line_says_it_in_its_own_words(train, command):
             'train() has no argument seed: write data={"seed": 7} or train={"seed": 7}',
         ),
         ({"epoch": 1}, 'train() has no argument epoch: write train={"epochs": 1}'),
-        ({"train": 5}, "train=5: settings stand in a dict by their names, such as "),
+        ({"train": 5}, "train=5: pass a dict of settings, such as "),
         ({"presett": "demo"}, "train() has no argument presett; did you mean preset?"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The README's ten lines of Python: a right answer after twenty seconds, and again when run twice."""
+"""The README's ten lines of Python: a right answer after twenty seconds, also the second time."""
 
 import re
 import time

@@ -199,8 +199,8 @@ def train(
         if error.folder is None:
             raise
         raise UserError(
-            f"{error.folder} already exists: continue it with --resume, replace it with --overwrite, or "
-            f"choose another folder with --out"
+            f"{error.folder} already exists: continue it with --resume, replace it with "
+            f"--overwrite, or choose another folder with --out"
         ) from None
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         folder = f'"{run.path}"' if " " in str(run.path) else run.path

@@ -151,8 +151,7 @@ def _check_sections(overrides: Mapping[str, Any]) -> None:
             continue
         if name in settings.SECTIONS:
             raise UserError(
-                f"{name}={value!r}: settings stand in a dict by their names, such as "
-                f'train={{"steps": 1000}}'
+                f'{name}={value!r}: pass a dict of settings, such as train={{"steps": 1000}}'
             )
 
         specs = settings.all_settings()
