@@ -291,8 +291,8 @@ class RNNConfig:
 class CustomConfig:
     """A model of the user's own, called with the sizes of both vocabularies and the options."""
 
-    kind: str = setting("custom:Model", "Model architecture: a class of your own.")
-    options: dict[str, Any] = setting({}, "Arguments of your own model, by name.")
+    kind: str = setting("custom:Model", "Model architecture: your own class.")
+    options: dict[str, Any] = setting({}, "Arguments of your model, by name.")
 
     def __post_init__(self) -> None:
         # From the command line they come as text.
@@ -591,7 +591,7 @@ def _class_of(section: str, values: Mapping[str, Any]) -> Any:
         return CustomConfig
     if not isinstance(kind, str) or kind not in MODELS:
         raise UserError(
-            f"model.kind={kind}: choose transformer or rnn, or custom:Name for a class of your own"
+            f"model.kind={kind}: choose transformer or rnn, or custom:Name for your own class"
         )
     return MODELS[kind]
 

@@ -72,7 +72,7 @@ def test_attention_says_what_is_not_there(run, here):
     assert "blocks: cross, encoder, decoder;" in refused(
         "attention", run.path, "1+1", "--block", "foo"
     )
-    assert "not cross by foo" in refused("attention", run.path, "1+1", "--how", "foo")
+    assert "no cross attention by foo" in refused("attention", run.path, "1+1", "--how", "foo")
     assert "--heads shows them all" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
     assert "rollout is of all layers" in refused(
         "attention", run.path, "1+1", "--how", "rollout", "--layer", 1
