@@ -306,7 +306,7 @@ def test_aligned_files_are_counted_once(tmp_path: Path, read_bytes: dict[str, in
         list(readers.read(tmp_path / "a.en", source="en", target="de", skipped=Skipped()))
     assert read_bytes["a.en"] <= 5 * size + 4 * (1 << 16)
     (tmp_path / "a.en").write_text("line\n" * 29_999)  # it is counted again when it has changed
-    with pytest.raises(UserError, match="aligned files need as many"):
+    with pytest.raises(UserError, match="aligned files need the same number"):
         readers.read(tmp_path / "a.en", source="en", target="de", skipped=Skipped())
 
 

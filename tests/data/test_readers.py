@@ -193,7 +193,7 @@ BAD = {
     "xz.tsv": (b"\xfd7zXZ\0" + bytes(40), "binary"),
     "nul.tsv": (b"a\0\0\0" * 100, "binary"),
     "noise.tsv": (b"\xc3\x28\xa0\xa1" * 100, "binary"),
-    "mac.tsv": (b"a\tb\rc\td\r", "CR alone"),
+    "mac.tsv": (b"a\tb\rc\td\r", "CR only"),
     "cut.tsv.gz": (
         gzip.compress(os.urandom(5_000).hex().encode() + b"\ta\n")[:-3000],
         "damaged gzip",
