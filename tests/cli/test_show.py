@@ -81,10 +81,10 @@ def test_attention_says_what_is_not_there(run, here):
     assert "--how max combines heads" in refused(
         "attention", run.path, "1+1", "--how", "max", "--head", 1
     )
-    assert "a page shows every layer" in refused(
+    assert "a page (.html) shows all layers" in refused(
         "attention", run.path, "1+1", "--layer", 1, "--out", "a.html"
     )
-    assert "'' has no answer" in refused("attention", run.path, "")
+    assert "'': the answer is empty" in refused("attention", run.path, "")
     assert not list(here.iterdir())
 
 
@@ -144,7 +144,7 @@ def test_training_needs_two_checkpoints_and_says_how_to_keep_them(tiny, here):
 def test_beam(run, here):
     answer = regard.load(run, beam=3)("-1+1").text
     assert call("beam", run.path, "-1+1", "--beam", 3, "--out", "b.svg") == f"{answer}\nb.svg\n"
-    assert "'' has no answer" in refused("beam", run.path, "")
+    assert "'': the answer is empty" in refused("beam", run.path, "")
 
 
 def test_embeddings(run, here):
@@ -172,7 +172,7 @@ def test_embeddings_of_named_tokens(run, here, monkeypatch):
     assert "'12' is split into several tokens in this run: 1,2" in refused(
         "embeddings", run.path, "--tokens", "12"
     )
-    assert "leave one out" in refused("embeddings", run.path, "--tokens", "1", "--count", 3)
+    assert "remove one of them" in refused("embeddings", run.path, "--tokens", "1", "--count", 3)
     assert "give at least one" in refused("embeddings", run.path, "--tokens", ",")
 
 

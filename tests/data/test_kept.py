@@ -91,7 +91,9 @@ def test_a_full_disk_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Kept, "_append", full)
-    with pytest.raises(UserError, match=r"no room for a copy of the text .*No space left"):
+    with pytest.raises(
+        UserError, match=r"cannot write a temporary copy of the text .*No space left"
+    ):
         Kept(Counted([Pair("a", ("b",), 1)]), folder).fill()
 
 

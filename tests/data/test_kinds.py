@@ -326,7 +326,7 @@ def test_other_json_documents(tmp_path: Path) -> None:
     assert texts(opened(path, json.dumps({"version": 1, "data": rows}), **names)) == PAIRS
     assert texts(opened(path, json.dumps(PAIRS))) == PAIRS
     assert texts(opened(path, "\n".join(map(json.dumps, PAIRS)))) == PAIRS
-    assert "perhaps data.source=en data.target=es" in refused(path, json.dumps(rows))
+    assert "try data.source=en data.target=es" in refused(path, json.dumps(rows))
     assert "one JSON object" in refused(path, json.dumps({"a": "b"}, indent=1))
     assert "neither a JSON array nor one object per line" in refused(path, "[{]")
 
@@ -501,7 +501,7 @@ def test_files_for_dev_and_test_are_offered(tmp_path: Path) -> None:
     files = {part: tmp_path / f"fre_{part}.tsv" for part in ("dev", "test")}
     (told,) = opened(path).notes
     assert told == (
-        f"fre_dev.tsv and fre_test.tsv lie beside fre_train.tsv; to use them, add "
+        f"fre_dev.tsv and fre_test.tsv next to fre_train.tsv are not used; to use them, add "
         f"data.dev_file={files['dev']} data.test_file={files['test']}"
     )
     assert opened(path, dev_file=str(files["dev"])).notes == []

@@ -180,7 +180,7 @@ def test_aligned_files_of_different_length(tmp_path: Path) -> None:
     write(tmp_path / "train.de", "A\nB\nC\n")
     with pytest.raises(UserError, match=r"train\.en has 2 lines and .*train\.de has 3"):
         both(tmp_path / "train", source="en", target="de")
-    with pytest.raises(UserError, match=r"no train\.fr beside it"):
+    with pytest.raises(UserError, match=r"train\.fr is missing from the same folder"):
         both(tmp_path / "train", source="en", target="fr")
 
 

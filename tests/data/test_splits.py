@@ -92,7 +92,7 @@ def test_sizes() -> None:
     splits = from_iterable(data[:100], dev=7, test=0)
     assert sizes(splits) == (93, 7, 0)
     assert splits.test is None
-    with pytest.raises(UserError, match="leave none for training"):
+    with pytest.raises(UserError, match="leave none of the 10 pairs for training"):
         from_iterable(data[:10], dev=5, test=5)
 
 
@@ -178,8 +178,8 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "some/where.tsv": "^some/where.tsv: no such file or folder",
         "x" * 400: "unknown data",
         "a\0b": "unknown data",
-        "toys-en": "holds nothing: no train",
-        str(tmp_path / "one.tsv"): "no usable pair .* skipped 2 lines: one column",
+        "toys-en": "contains nothing: expected train",
+        str(tmp_path / "one.tsv"): "no usable pairs .* skipped 2 lines: one column",
         "pipe": "a pipe",
     }.items():
         with pytest.raises(UserError, match=said) as error:
@@ -309,10 +309,10 @@ def test_a_tasks_name_means_the_task_for_every_command(
         "sort", out=here / "task", reporter=Reporter(said, quiet=True), **tiny, data=few
     )
     assert run.config.data.path == "sort"
-    assert "write ./sort for what lies in this folder" in said.getvalue()
+    assert "for the file or folder of that name, write ./sort" in said.getvalue()
 
     data_inspect("sort", ["data.options.train=60", "data.options.dev=5", "data.options.test=5"])
-    assert "write ./sort for what lies in this folder" in capsys.readouterr().out
+    assert "for the file or folder of that name, write ./sort" in capsys.readouterr().out
     assert [pair.source for pair in regard.evaluate(run, "sort").pairs] == [
         pair.source for pair in regard.evaluate(run).pairs
     ]

@@ -194,7 +194,7 @@ def test_arithmetic_says_that_too_few_formulas_are_left(
     few = open_data("arithmetic", options={**options, "train": 1, "dev": space - 1, "test": space})
     assert len(list(few.dev)) == space - 1
     with pytest.raises(
-        UserError, match=rf"all but {space - 1} of {space} .*, and test wants {space} more"
+        UserError, match=rf"all but {space - 1} of the {space} .*, but test needs {space} more"
     ):
         list(few.test)
 

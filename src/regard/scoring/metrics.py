@@ -87,7 +87,8 @@ def check(hypotheses: Texts, references: References, sources: Texts | None = Non
     counts = [len(side) for side in (hypotheses, references, sources) if side is not None]
     if 0 in counts or len(set(counts)) > 1:
         raise UserError(
-            f"outputs, references and sources must have the same length, at least 1; got {counts}"
+            f"outputs, references and sources must have the same length and not be empty; got "
+            f"{counts}"
         )
     for i, answers in enumerate(references):
         if isinstance(answers, str) or not answers:
