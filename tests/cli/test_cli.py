@@ -577,7 +577,7 @@ def test_bytes_that_are_no_text(run, tmp_path):
             assert "not translated: 10,000,001 tokens without a space" in found[3]["warnings"][0]
             assert found[0]["text"] == found[4]["text"]
         else:
-            assert "warning: '2\ufffd+\ufffd': line 2 is not UTF-8" in said
+            assert "warning: '2\ufffd+\ufffd': line 2 is not valid UTF-8" in said
 
 
 def test_an_argument_that_is_no_text(run):
@@ -588,7 +588,7 @@ def test_an_argument_that_is_no_text(run):
     )
     one, other = (json.loads(line) for line in done.stdout.splitlines())
     assert other["source"] == "caf\ufffd"
-    assert "line 2 is not UTF-8" in other["warnings"][0]
+    assert "line 2 is not valid UTF-8" in other["warnings"][0]
     assert "UTF-8" not in str(one["warnings"])
 
 
@@ -762,7 +762,7 @@ def test_show_positions_of_a_run(position, tiny, here, refused):
     quiet = Reporter(quiet=True)
     regard.train(regard.Config(), out=here / "run", reporter=quiet, **settings)
     if position == "none":
-        assert "run: it has no positional encodings" in refused("show", "positions", "run")
+        assert "run: this model has no positional encodings" in refused("show", "positions", "run")
     else:
         assert call("show", "positions", "run", "--out", "p.svg") == "p.svg\n"
         assert Path("p.svg").exists()

@@ -17,7 +17,7 @@ from regard.cli.terms import TEXTS, AsJson, Beam, Device, RunFolder, refuse_opti
 from regard.errors import UserError, counted, nearest
 
 show = typer.Typer(
-    help="Look inside a model: curves, attention, evidence, beam, embeddings …",
+    help="Look inside: curves, attention, evidence, beam, embeddings …",
     no_args_is_help=True,
 )
 Text = Annotated[str, typer.Argument(help="Text to translate.")]
