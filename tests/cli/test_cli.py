@@ -172,8 +172,8 @@ def test_data_list():
 def test_data_inspect(pairs_file):
     said = call("data", "inspect", pairs_file)
     assert "one column (line 41)" in said
-    assert "train would choose" in said
-    assert "have more than 256 tokens on a side and will be left out" in said
+    assert "`regard train` would choose" in said
+    assert "have more than 256 tokens on a side and will be skipped" in said
     assert os.listdir() == ["pairs.tsv"]
 
 
@@ -298,8 +298,8 @@ def test_on_a_terminal_it_prompts_and_answers_line_by_line(run, request):
 
 
 def test_what_an_option_does_not_know_is_refused(run, refused):
-    assert "--wait goes" in refused("translate", run.path, "1+1", "--wait", 1, "--coverage")
-    assert "--at shows" in refused(
+    assert "--wait reads stdin" in refused("translate", run.path, "1+1", "--wait", 1, "--coverage")
+    assert "--at prints" in refused(
         "translate", run.path, "1+1", "--at", 0, "--attention", "page.html"
     )
 
@@ -463,7 +463,7 @@ def test_nbest(run):
 
 def test_how_to_draw_needs_drawing(run, refused):
     for words in (("--temperature", "2"), ("--top-k", "3"), ("--top-p", "0.5"), ("--seed", "1")):
-        assert "add --sample, or --risk" in refused("translate", str(run.path), "1+1", *words)
+        assert "need --sample or --risk" in refused("translate", str(run.path), "1+1", *words)
     assert call("translate", run.path, "1+1", "--risk", "3", "--seed", "1")
 
 
@@ -569,7 +569,7 @@ def test_bytes_that_are_no_text(run, tmp_path):
             ]
             for number in (2, 6):
                 expected = (
-                    f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD"
+                    f"line {number} is not valid UTF-8; invalid bytes were replaced by U+FFFD"
                 )
                 assert found[number - 1]["warnings"][0] == expected
             assert "UTF-8" not in str([found[i]["warnings"] for i in (0, 2, 3, 4)])
@@ -577,7 +577,7 @@ def test_bytes_that_are_no_text(run, tmp_path):
             assert "not translated: 10,000,001 tokens without a space" in found[3]["warnings"][0]
             assert found[0]["text"] == found[4]["text"]
         else:
-            assert "warning: '2\ufffd+\ufffd': line 2 is not UTF-8" in said
+            assert "warning: '2\ufffd+\ufffd': line 2 is not valid UTF-8" in said
 
 
 def test_an_argument_that_is_no_text(run):
@@ -588,7 +588,7 @@ def test_an_argument_that_is_no_text(run):
     )
     one, other = (json.loads(line) for line in done.stdout.splitlines())
     assert other["source"] == "caf\ufffd"
-    assert "line 2 is not UTF-8" in other["warnings"][0]
+    assert "line 2 is not valid UTF-8" in other["warnings"][0]
     assert "UTF-8" not in str(one["warnings"])
 
 
@@ -611,7 +611,7 @@ def test_coverage(run, monkeypatch):
     assert 0 < json.loads(found)["coverage"] <= 1
     monkeypatch.setattr("regard.records.result.HARDLY", 100.0)
     done = json.loads(call("translate", run.path, "12+34 5", "--json", "--coverage"))
-    assert "hardly looked at (attention under 100.0): 12+34 5" in done["warnings"]
+    assert "little attention (less than 100.0) on: 12+34 5" in done["warnings"]
 
 
 def test_a_page_has_the_tree_of_its_own_answer(run, here):
@@ -657,7 +657,7 @@ def test_evaluate_against(run):
     }
     assert list(found) == [*FIELDS.split(), "seen_in_training"]
     said = call("evaluate", run.path, "--against", run.path)
-    assert "exact match 0.00, the other 0.00: a difference of +0.00" in said
+    assert "exact match 0.00 against 0.00: difference +0.00" in said
 
 
 def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
@@ -690,8 +690,8 @@ def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
     assert 0 < against["low"] <= against["difference"] <= against["high"]
     said = call("evaluate", run.path, "test.tsv", "--against", "worse").splitlines()[-1]
     assert (
-        f"BLEU {against['a']:.2f}, the other {against['b']:.2f}: a difference of "
-        f"+{against['difference']:.2f} (95 %: +" in said
+        f"BLEU {against['a']:.2f} against {against['b']:.2f}: difference "
+        f"+{against['difference']:.2f} (95% confidence interval +" in said
     )
 
 
@@ -749,7 +749,7 @@ def test_show_positions_that_act_in_attention(name, here, refused):
 
 def test_show_positions_says_what_there_is(here, refused):
     assert "did you mean rotary?" in refused("show", "positions", "rotray")
-    assert "only a run has such positions" in refused("show", "positions", "learned")
+    assert "positions are learned, so they need a run" in refused("show", "positions", "learned")
     assert "must be even" in refused("show", "positions", "rotary", "--width", 7)
 
 
@@ -762,7 +762,7 @@ def test_show_positions_of_a_run(position, tiny, here, refused):
     quiet = Reporter(quiet=True)
     regard.train(regard.Config(), out=here / "run", reporter=quiet, **settings)
     if position == "none":
-        assert "run: it has no positional encodings" in refused("show", "positions", "run")
+        assert "run: this model has no positional encodings" in refused("show", "positions", "run")
     else:
         assert call("show", "positions", "run", "--out", "p.svg") == "p.svg\n"
         assert Path("p.svg").exists()

@@ -73,18 +73,18 @@ def test_attention_says_what_is_not_there(run, here):
         "attention", run.path, "1+1", "--block", "foo"
     )
     assert "no cross attention by foo" in refused("attention", run.path, "1+1", "--how", "foo")
-    assert "--heads shows them all" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
-    assert "rollout is of all layers" in refused(
+    assert "--heads draws all" in refused("attention", run.path, "1+1", "--heads", "--head", 1)
+    assert "rollout combines all layers" in refused(
         "attention", run.path, "1+1", "--how", "rollout", "--layer", 1
     )
-    assert "leave out --words" in refused("attention", run.path, "1+1", "--how", "norm", "--words")
-    assert "one head needs no --how" in refused(
+    assert "remove --words" in refused("attention", run.path, "1+1", "--how", "norm", "--words")
+    assert "--how max combines heads" in refused(
         "attention", run.path, "1+1", "--how", "max", "--head", 1
     )
-    assert "a page shows every layer" in refused(
+    assert "a page (.html) shows all layers" in refused(
         "attention", run.path, "1+1", "--layer", 1, "--out", "a.html"
     )
-    assert "'' has no answer" in refused("attention", run.path, "")
+    assert "'': the answer is empty" in refused("attention", run.path, "")
     assert not list(here.iterdir())
 
 
@@ -144,7 +144,7 @@ def test_training_needs_two_checkpoints_and_says_how_to_keep_them(tiny, here):
 def test_beam(run, here):
     answer = regard.load(run, beam=3)("-1+1").text
     assert call("beam", run.path, "-1+1", "--beam", 3, "--out", "b.svg") == f"{answer}\nb.svg\n"
-    assert "'' has no answer" in refused("beam", run.path, "")
+    assert "'': the answer is empty" in refused("beam", run.path, "")
 
 
 def test_embeddings(run, here):
@@ -169,11 +169,11 @@ def test_embeddings_of_named_tokens(run, here, monkeypatch):
     assert "--tokens: 'x' is not in the vocabulary" in refused(
         "embeddings", run.path, "--tokens", "x"
     )
-    assert "'12' is several tokens in this run: 1,2" in refused(
+    assert "'12' is split into several tokens in this run: 1,2" in refused(
         "embeddings", run.path, "--tokens", "12"
     )
-    assert "leave one out" in refused("embeddings", run.path, "--tokens", "1", "--count", 3)
-    assert "name at least one" in refused("embeddings", run.path, "--tokens", ",")
+    assert "remove one of them" in refused("embeddings", run.path, "--tokens", "1", "--count", 3)
+    assert "give at least one" in refused("embeddings", run.path, "--tokens", ",")
 
 
 def test_titles_keep_source_and_answer_in_order(run, here, monkeypatch):
@@ -221,7 +221,7 @@ def test_no_browser_is_a_warning(here, monkeypatch, capfd):
     monkeypatch.setattr("webbrowser.open", lambda address: False)
     done = CliRunner().invoke(app, ["show", "positions", "--open"], catch_exceptions=False)
     assert done.exit_code == 0
-    assert done.stderr == "warning: found no browser to open positions.png with\n"
+    assert done.stderr == "warning: no browser found; open positions.png yourself\n"
 
 
 def test_open_needs_something_to_open(run, here):

@@ -102,7 +102,7 @@ MISTAKES = {
         ["train", "good.tsv", "data.source=en"],
         "no column 'en'; it has 'I have 1 cats', \"j'ai 1 chats\"",
     ),
-    "a table twice": (["train", "good.tsv", "good.tsv"], "a file of pairs goes alone"),
+    "a table twice": (["train", "good.tsv", "good.tsv"], "a file of pairs alone"),
     "a second file that is not there": (["train", "text.en", "text.fr"], "text.fr: no such file"),
     "three files": (["train", "text.en", "text.de", "good.tsv"], "good.tsv: a third file"),
     "a task and a file": (["train", "copy", "text.de"], "copy is a task"),

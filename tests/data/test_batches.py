@@ -223,7 +223,7 @@ def test_large_vocabularies_need_wider_ids(tmp_path: Path) -> None:
 
 
 def test_damaged_corpora_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no encoded corpus"):
+    with pytest.raises(UserError, match="not an encoded corpus"):
         Corpus.open(tmp_path)
     _corpus(tmp_path / "a")
     ids = tmp_path / "a" / "ids.bin"

@@ -35,8 +35,8 @@ FEW = {"one line": "a b\tc\n", "two lines": "a b\tc\nd\te f\n", "all the same": 
 @pytest.mark.parametrize("text", FEW.values(), ids=FEW)
 def test_too_few_pairs_to_hold_any_out_train(train, text: str) -> None:
     run, said = train(text)
-    assert "dev is the training pairs themselves" in said
-    assert "are in the training data too: scores on dev will be too high" in said
+    assert "dev uses the training pairs" in said
+    assert "also occur in the training data: dev scores will be too high" in said
     assert run.manifest["pairs"] == text.count("\n")
     assert math.isfinite(run.records()[-1]["loss"])
     regard.load(run)("a b")
@@ -52,7 +52,7 @@ EMPTY = {
 @pytest.mark.parametrize(("line", "reason"), EMPTY.values(), ids=EMPTY)
 def test_only_empty_sides_are_refused(train, line: str, reason: str) -> None:
     with pytest.raises(
-        UserError, match=f"no usable pair for train .*: pairs.tsv: skipped 20 lines: {reason}"
+        UserError, match=f"no usable pairs for train .*: pairs.tsv: skipped 20 lines: {reason}"
     ) as error:
         train(line * 20)
     assert "\n" not in str(error.value)
@@ -89,6 +89,6 @@ def test_near_duplicates_are_told(train, tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("stop\ty\ngo  on!\tx\nGO ON\tx\nnew\ty\n")
     _, said = train(tmp_path)
     assert (
-        "1 of the dev sources are in the training data too (2 more but for case and punctuation)"
-        in said
+        "1 of the dev sources also occur in the training data "
+        "(2 more differ only in case or punctuation)" in said
     )

@@ -81,7 +81,8 @@ def test_a_header_is_noticed_and_its_names_choose_columns(tmp_path: Path) -> Non
     splits = opened(tmp_path / "pairs.csv", content)
     assert texts(splits) == SIMPLE
     assert splits.reading == [
-        "pairs.csv: line 1 is a header, english → spanish (data.header=no reads it as a pair)"
+        "pairs.csv: line 1 is a header, english → spanish (to read it as a pair, set "
+        "data.header=no)"
     ]
     backwards = [(target, source) for source, target in SIMPLE]
     assert texts(opened(tmp_path / "pairs.csv", source="Spanish", target="english")) == backwards
@@ -128,7 +129,7 @@ def test_columns_by_number(tmp_path: Path) -> None:
     splits = opened(tmp_path / "pairs.tsv", content, source="3", target="2")
     assert texts(splits) == [("uno", "one"), ("dos", "two")]
     assert splits.reading == [
-        "pairs.tsv: column 1 ('1') is not used (data.source and data.target choose columns)"
+        "pairs.tsv: column 1 ('1') is not used (to choose columns, set data.source and data.target)"
     ]
     assert "no column 4; it has 3" in refused(tmp_path / "pairs.tsv", source="4", target="1")
     assert "no column 0; it has 3" in refused(tmp_path / "pairs.tsv", source="0", target="1")
@@ -141,7 +142,7 @@ def test_a_broken_csv_loses_the_broken_lines_only(tmp_path: Path) -> None:
     splits = opened(tmp_path / "pairs.csv", "\n".join(lines))
     assert [source for source, _ in texts(splits)] == [f"dog {n}" for n in range(80)] + ['5" disk']
     assert {reason: first for (_, reason), first in splits.skipped.first.items()} == {
-        "an open quote, or too long": [2],
+        "unclosed quote, or too long": [2],
         "too many columns: a separator inside a text needs quotes": [84],
         "empty line": [85],
         "one column": [86],
@@ -153,7 +154,7 @@ def test_csv_as_programs_write_it(tmp_path: Path) -> None:
     assert texts(opened(path, "\ufeffsep=;\r\nenglish;german\r\na, b;c\r\n")) == [("a, b", "c")]
     index = opened(path, ",english,german\n0,a,b\n1,c,d\n")  # pandas
     assert texts(index) == [("a", "b"), ("c", "d")]
-    assert "pairs.csv: column 1 (without a name) is not used" in index.reading[1]
+    assert "pairs.csv: column 1 (unnamed) is not used" in index.reading[1]
     assert texts(opened(path, '"He said \\"hi\\", ok","x"\n"y","z"\n'))[0][0] == 'He said "hi", ok'
     assert texts(opened(path, '"a, b", "c, d"\n')) == [("a, b", "c, d")]
 
@@ -171,7 +172,7 @@ def test_quoted_tsv(tmp_path: Path, quoting: Any) -> None:
     content = table(PAIRS, delimiter="\t", quoting=quoting)
     splits = opened(tmp_path / "pairs.tsv", content)
     assert texts(splits) == PAIRS
-    assert splits.reading == ["pairs.tsv: its cells are quoted; the quotes are taken off"]
+    assert splits.reading == ["pairs.tsv: cells are quoted; the quotes are removed"]
 
 
 def test_excels_tsv_quotes_what_has_a_comma(tmp_path: Path) -> None:
@@ -217,8 +218,8 @@ def test_quotes_are_taken_off_only_where_a_program_put_them(rows: list[list[str]
 def test_a_third_column_is_named(tmp_path: Path) -> None:
     splits = opened(tmp_path / "pairs.tsv", "a\tb\tCC-BY 2.0\tme\nc\td\te\tf\n")
     told = (
-        "columns 3 ('CC-BY 2.0'), 4 ('me') are not used (data.source and data.target choose "
-        "columns)"
+        "columns 3 ('CC-BY 2.0'), 4 ('me') are not used (to choose columns, set data.source "
+        "and data.target)"
     )
     assert splits.reading == [f"pairs.tsv: {told}"]
     assert texts(splits) == [("a", "b"), ("c", "d")]
@@ -277,7 +278,7 @@ def test_more_than_a_tenth_of_the_lines_in_another_encoding(tmp_path: Path) -> N
     assert len(texts(opened(path, some_latin(200, 20)))) == 180  # a tenth: counted and skipped
     assert len(texts(opened(path, some_latin(99, 98)))) == 1
     assert texts(opened(path, some_latin(200, 200), encoding="latin-1"))[0] == ("café 0", "été 0")
-    with pytest.raises(UserError, match=r"data\.encoding=klingon: no such encoding"):
+    with pytest.raises(UserError, match=r"data\.encoding=klingon: unknown encoding"):
         opened(path, encoding="klingon")
 
 
@@ -325,16 +326,18 @@ def test_other_json_documents(tmp_path: Path) -> None:
     assert texts(opened(path, json.dumps({"version": 1, "data": rows}), **names)) == PAIRS
     assert texts(opened(path, json.dumps(PAIRS))) == PAIRS
     assert texts(opened(path, "\n".join(map(json.dumps, PAIRS)))) == PAIRS
-    assert "perhaps data.source=en data.target=es" in refused(path, json.dumps(rows))
+    assert "try data.source=en data.target=es" in refused(path, json.dumps(rows))
     assert "one JSON object" in refused(path, json.dumps({"a": "b"}, indent=1))
-    assert "neither a JSON array nor an object a line" in refused(path, "[{]")
+    assert "neither a JSON array nor one object per line" in refused(path, "[{]")
 
 
 def test_a_json_array_that_is_too_large(tmp_path: Path, monkeypatch: Any) -> None:
     assert items.LARGEST_ARRAY == 100_000_000
     monkeypatch.setattr(items, "LARGEST_ARRAY", 100)
     said = refused(tmp_path / "pairs.json", json.dumps([{"source": "a", "target": "b"}] * 9))
-    assert "more than 100 MB; make it JSON lines: jq -c '.[]' pairs.json > pairs.jsonl" in said
+    assert (
+        "more than 100 MB; convert it to JSON lines: jq -c '.[]' pairs.json > pairs.jsonl" in said
+    )
 
 
 def test_nested_keys(tmp_path: Path) -> None:
@@ -392,7 +395,7 @@ ENTITIES = {
 def test_tmx_with_entities_is_refused(tmp_path: Path, name: str) -> None:
     units = '<tu><tuv lang="en"><seg>&a;</seg></tuv><tuv lang="de"><seg>b</seg></tuv></tu>'
     content = f"{ENTITIES[name]}<tmx><body>{units}</body></tmx>"
-    assert "XML entities, which are not read" in refused(tmp_path / "memory.tmx", content)
+    assert "XML entities are not supported" in refused(tmp_path / "memory.tmx", content)
 
 
 def test_tmx_of_three_languages_and_damaged_tmx(tmp_path: Path) -> None:
@@ -435,7 +438,7 @@ def test_a_lone_file_whose_sibling_lies_beside_it(tmp_path: Path, monkeypatch: A
 
 def test_a_file_without_tabs_is_told_to_be_csv(tmp_path: Path) -> None:
     said = refused(tmp_path / "pairs.txt", "one;eins\ntwo;zwei\n")
-    assert "if semicolons separate its columns, call it pairs.csv" in said
+    assert "if its columns are separated by semicolons, rename it to pairs.csv" in said
 
 
 def test_target_file(tmp_path: Path) -> None:
@@ -484,7 +487,7 @@ def test_files_for_dev_and_test(tmp_path: Path) -> None:
     assert [pair.source for pair in splits.dev or ()] == ["d"]
     assert [pair.source for pair in splits.test or ()] == ["t"]
     assert splits.reading[-1] == (
-        "t.tsv: no columns english and spanish; column 1 is read as the source, 2 as the target"
+        "t.tsv: no columns english and spanish; using column 1 as source and column 2 as target"
     )
     with pytest.raises(UserError, match=r"^data\.dev_file: .*nope\.tsv: no such file"):
         open_data(str(tmp_path / "p.csv"), dev_file=str(tmp_path / "nope.tsv"))
@@ -498,7 +501,7 @@ def test_files_for_dev_and_test_are_offered(tmp_path: Path) -> None:
     files = {part: tmp_path / f"fre_{part}.tsv" for part in ("dev", "test")}
     (told,) = opened(path).notes
     assert told == (
-        f"fre_dev.tsv and fre_test.tsv lie beside fre_train.tsv; to use them, add "
+        f"fre_dev.tsv and fre_test.tsv next to fre_train.tsv are not used; to use them, add "
         f"data.dev_file={files['dev']} data.test_file={files['test']}"
     )
     assert opened(path, dev_file=str(files["dev"])).notes == []

@@ -337,7 +337,7 @@ def test_a_wrong_split_or_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError, match="no split 'valid'"):
         TASKS["phrases"].pairs(1, 0, split="valid")
     monkeypatch.setattr(module, "PATIENCE", 2)
-    with pytest.raises(UserError, match="ask for fewer"):
+    with pytest.raises(UserError, match="use fewer"):
         list(open_data("phrases", dev=50).split("dev"))
 
 

@@ -180,7 +180,7 @@ def test_aligned_files_of_different_length(tmp_path: Path) -> None:
     write(tmp_path / "train.de", "A\nB\nC\n")
     with pytest.raises(UserError, match=r"train\.en has 2 lines and .*train\.de has 3"):
         both(tmp_path / "train", source="en", target="de")
-    with pytest.raises(UserError, match=r"no train\.fr beside it"):
+    with pytest.raises(UserError, match=r"train\.fr is missing from the same folder"):
         both(tmp_path / "train", source="en", target="fr")
 
 
@@ -193,7 +193,7 @@ BAD = {
     "xz.tsv": (b"\xfd7zXZ\0" + bytes(40), "binary"),
     "nul.tsv": (b"a\0\0\0" * 100, "binary"),
     "noise.tsv": (b"\xc3\x28\xa0\xa1" * 100, "binary"),
-    "mac.tsv": (b"a\tb\rc\td\r", "CR alone"),
+    "mac.tsv": (b"a\tb\rc\td\r", "CR only"),
     "cut.tsv.gz": (
         gzip.compress(os.urandom(5_000).hex().encode() + b"\ta\n")[:-3000],
         "damaged gzip",

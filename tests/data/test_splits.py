@@ -92,7 +92,7 @@ def test_sizes() -> None:
     splits = from_iterable(data[:100], dev=7, test=0)
     assert sizes(splits) == (93, 7, 0)
     assert splits.test is None
-    with pytest.raises(UserError, match="leave none for training"):
+    with pytest.raises(UserError, match="leave none of the 10 pairs for training"):
         from_iterable(data[:10], dev=5, test=5)
 
 
@@ -102,7 +102,7 @@ def test_too_little_to_hold_out(tmp_path: Path, text: str) -> None:
     splits = open_data(str(tmp_path / "pairs.tsv"))
     assert list(splits.train) == list(splits.dev) != []
     assert splits.test is None
-    assert "dev is the training pairs" in splits.notes[0]
+    assert "dev uses the training pairs" in splits.notes[0]
 
 
 def test_a_large_group_is_held_out_whole_or_not_at_all() -> None:
@@ -151,7 +151,9 @@ def test_a_folder_of_aligned_files(tmp_path: Path) -> None:
         [Pair("c de", ("c en",), 1)],
     )
     assert "test_1.lc.de is used for test, not test_2.lc.de" in splits.notes[0]
-    with pytest.raises(UserError, match=r"holds test_1.lc.de, .*: no train.tsv, nor train.en"):
+    with pytest.raises(
+        UserError, match=r"contains test_1.lc.de, .*: expected train.tsv, or train.en"
+    ):
         open_data(str(tmp_path))
 
 
@@ -161,7 +163,7 @@ def test_a_file_that_changes_while_it_is_used(tmp_path: Path) -> None:
         path.write_text("".join(f"{i}\tb\n" for i in range(before)))
         splits = open_data(str(path))
         path.write_text("".join(f"{i}\tb\n" for i in range(after)))
-        with pytest.raises(UserError, match="changed between two readings"):
+        with pytest.raises(UserError, match="changed while it was being read"):
             list(splits.train)
 
 
@@ -174,10 +176,10 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "arithmetc": "did you mean arithmetic",
         "toys-em": "did you mean toys-en",
         "some/where.tsv": "^some/where.tsv: no such file or folder",
-        "x" * 400: "no data",
-        "a\0b": "no data",
-        "toys-en": "holds nothing: no train",
-        str(tmp_path / "one.tsv"): "no usable pair .* skipped 2 lines: one column",
+        "x" * 400: "unknown data",
+        "a\0b": "unknown data",
+        "toys-en": "contains nothing: expected train",
+        str(tmp_path / "one.tsv"): "no usable pairs .* skipped 2 lines: one column",
         "pipe": "a pipe",
     }.items():
         with pytest.raises(UserError, match=said) as error:
@@ -307,10 +309,10 @@ def test_a_tasks_name_means_the_task_for_every_command(
         "sort", out=here / "task", reporter=Reporter(said, quiet=True), **tiny, data=few
     )
     assert run.config.data.path == "sort"
-    assert "write ./sort for what lies in this folder" in said.getvalue()
+    assert "for the file or folder of that name, write ./sort" in said.getvalue()
 
     data_inspect("sort", ["data.options.train=60", "data.options.dev=5", "data.options.test=5"])
-    assert "write ./sort for what lies in this folder" in capsys.readouterr().out
+    assert "for the file or folder of that name, write ./sort" in capsys.readouterr().out
     assert [pair.source for pair in regard.evaluate(run, "sort").pairs] == [
         pair.source for pair in regard.evaluate(run).pairs
     ]
@@ -353,14 +355,14 @@ def test_a_folder_of_tsv_judges_a_run_that_was_trained_on_aligned_files(tmp_path
 def test_a_folder_with_a_test_file_only(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a\tb\nc\td\n")
     assert len(list(open_split(str(tmp_path), "test"))) == 2
-    with pytest.raises(UserError, match=r"holds test\.tsv: no train\.tsv"):
+    with pytest.raises(UserError, match=r"contains test\.tsv: expected train\.tsv"):
         open_data(str(tmp_path))
     with pytest.raises(
-        UserError, match=r"holds test\.tsv: no file for dev, nor one for train to split it off"
+        UserError, match=r"contains test\.tsv: no dev file, and no train file to split it from"
     ):
         open_split(str(tmp_path), "dev")
     (tmp_path / "test.tsv").write_text("a b\n")
-    with pytest.raises(UserError, match=r"no usable pair for test .*one column"):
+    with pytest.raises(UserError, match=r"no usable pairs for test .*one column"):
         list(open_split(str(tmp_path), "test"))
 
 
@@ -382,10 +384,8 @@ def test_evaluate_tells_what_stands_in_training(run, tmp_path: Path, command) ->
     everything = regard.evaluate(run, split="train")
     assert everything.seen_in_training == len(everything.pairs) == len({*train})
     told = command("evaluate", run.path, tmp_path / "mixed.tsv").stdout
-    assert (
-        f"{len({*train[:4]})} of the {len({*train[:4]}) + 1} sources stand in the training data"
-        in told
-    )
+    seen = len({*train[:4]})
+    assert f"{seen} of the {seen + 1} sources also occur in the training data" in told
     figures = json.loads(command("evaluate", run.path, "--json").stdout)
     assert figures["seen_in_training"] == 0
     assert seen_in_training(replace(run.config.data, path=""), [Pair("a", ("b",), 1)]) is None

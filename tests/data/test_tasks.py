@@ -129,7 +129,7 @@ def test_listops(depth: int, length: int) -> None:
         ("copy", {"symbols": 30}, "from 1 to 26"),
         ("copy", {"symbols": 1, "length": 1}, "too few different"),
         ("dates", {"first": 2000, "last": 1999}, "years"),
-        ("listops", {"depth": 0}, "depth begins at 1"),
+        ("listops", {"depth": 0}, "depth must be at least 1"),
     ],
 )
 def test_wrong_options(name: str, options: dict[str, str | int], said: str) -> None:
@@ -170,7 +170,7 @@ def test_arithmetic_may_keep_the_overlap() -> None:
     assert held_out == formulas("dev", 50, {"complexity": 1})
     train = {pair.source for pair in splits.train}
     assert splits.seen_in_training(held_out) == len({*held_out} & train) > 0
-    with pytest.raises(UserError, match="overlap=perhaps: say true or false"):
+    with pytest.raises(UserError, match="overlap=perhaps: must be true or false"):
         open_data("arithmetic", options={"overlap": "perhaps"})
     with pytest.raises(UserError, match="copy has no option 'overlap'"):
         open_data("copy", options={"overlap": "true"})
@@ -188,13 +188,13 @@ def test_arithmetic_says_that_too_few_formulas_are_left(
     splits = open_data("arithmetic", options={**options, "train": 20_000, "dev": 5, "test": 0})
     with pytest.raises(
         UserError,
-        match=rf"training drew all but 0 of {space} different formulas, and dev wants 5 more",
+        match=rf"training uses all but 0 of the {space} different formulas, but dev needs 5 more",
     ):
         list(splits.dev)
     few = open_data("arithmetic", options={**options, "train": 1, "dev": space - 1, "test": space})
     assert len(list(few.dev)) == space - 1
     with pytest.raises(
-        UserError, match=rf"all but {space - 1} of {space} .*, and test wants {space} more"
+        UserError, match=rf"all but {space - 1} of the {space} .*, but test needs {space} more"
     ):
         list(few.test)
 

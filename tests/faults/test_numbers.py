@@ -188,7 +188,7 @@ def test_nothing_that_is_not_finite_is_ever_saved(tmp_path, train, poison, monke
 
 def test_weights_that_stay_broken_leave_the_last_healthy_checkpoint(tmp_path, train, poison):
     poison(lambda step: "weights" if step == 7 else "")
-    with pytest.raises(UserError, match="again and again") as caught:
+    with pytest.raises(UserError, match="keeps becoming NaN") as caught:
         train(tmp_path / "run", keep=1)
     assert caught.value.said.count("back to step 6") == 3
     run = regard.Run.open(tmp_path / "run")
@@ -220,7 +220,7 @@ def test_more_than_ten_left_out_and_training_goes_back(tmp_path, train, poison):
     run = train(tmp_path / "run", **given)
     assert run.said.count("warning") == 1
     assert "step 40: too many steps" in run.said.replace("\n", " ")
-    assert "back to step 20 with a rate of 0.5" in run.said
+    assert "back to step 20 with the learning rate × 0.5" in run.said
     assert [r / rates(run)[0] for r in rates(run)] == [1, 1, 0.5, 0.5, 0.5, 0.5]
     assert [r["step"] for r in run.records() if r["kind"] == "train"] == [10, 20, 30, 40, 50, 60]
     assert not any("skipped" in r for r in run.records())
@@ -233,7 +233,7 @@ def test_after_three_times_it_ends_in_one_sentence(tmp_path, train, poison, save
         train(tmp_path / "run", steps=60, save_every=saved, evaluate_every=1000, log_every=10)
     assert caught.value.said.count("too many steps") == 3
     assert "\n" not in str(caught.value)
-    assert "again and again" in str(caught.value)
+    assert "keeps becoming NaN" in str(caught.value)
     assert "train.rate" in str(caught.value)
     run = regard.Run.open(tmp_path / "run")
     assert run.checkpoints() == (["step-00000020"] if saved == 20 else [])
@@ -462,7 +462,7 @@ def test_back_to_step_0_is_a_new_beginning(
     with monkeypatch.context() as patch:
         poison(where)
         run = train(tmp_path / "troubled", **given)
-        assert "back to step 0 with a rate of 0.5" in run.said
+        assert "back to step 0 with the learning rate × 0.5" in run.said
         real = regard.training.start.make_trainer
 
         def slower(*args):

@@ -171,7 +171,10 @@ def test_quality_is_kept_and_told(pruned):
     found = regard.evaluate(pruned, split="dev").report
     terms = 100 * found.examples  # sums in fp32, over fewer tokens than that
     assert found.loss == pytest.approx(after["loss"], rel=float(np.finfo(np.float32).eps) * terms)
-    assert f"{len(facts['heads'])} of 6 heads are silent" in (pruned.path / "README.md").read_text()
+    assert (
+        f"{len(facts['heads'])} of 6 heads are turned off"
+        in (pruned.path / "README.md").read_text()
+    )
 
 
 def test_it_is_sound_and_can_be_trained_on(pruned, tmp_path):
@@ -309,7 +312,7 @@ def test_json_holds_everything(run):
 
 def test_the_picture_has_its_own_scale(run, tmp_path):
     assert call("show", "evidence", run.path, TEXT, "--out", tmp_path / "x.svg").exit_code == 0
-    assert "log-probability lost without it" in (tmp_path / "x.svg").read_text()
+    assert "drop in log-probability without it" in (tmp_path / "x.svg").read_text()
 
 
 def test_a_model_without_attention_has_evidence_too(tiny, tmp_path):
@@ -334,8 +337,8 @@ def test_a_model_without_attention_has_evidence_too(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((TEXT, "--token", "nowhere"), "--token: no 'nowhere' in 0:"),
-        ((TEXT, "--token", "99"), "--token: no '99' in 0:"),
+        ((TEXT, "--token", "nowhere"), "--token: 'nowhere' is not in the answer; choose one of 0:"),
+        ((TEXT, "--token", "99"), "--token: '99' is not in the answer; choose one of 0:"),
         (("",), "'' has no answer"),
         (("--beem",), "no option --beem; did you mean --beam?"),
     ],
@@ -352,14 +355,14 @@ def test_a_wrong_token_is_told_before_anything_is_computed(run, monkeypatch):
         raise AssertionError("computed")
 
     monkeypatch.setattr("regard.inspection.evidence.occlusion", computed)
-    with pytest.raises(UserError, match="--token: no 'nowhere'"):
+    with pytest.raises(UserError, match="--token: 'nowhere' is not in the answer"):
         raise call("show", "evidence", run.path, TEXT, "--token", "nowhere").exception
 
 
 def test_prune_prints_the_scores(run, tmp_path):
     done = call("prune", run.path, "--out", tmp_path / "new", "--tolerance", "0.02")
     assert done.exit_code == 0, done.exception
-    assert all(name in done.stdout for name in ("loss", "exact_match", "of 6 heads are silent"))
+    assert all(name in done.stdout for name in ("loss", "exact_match", "of 6 heads turned off"))
     told = json.loads(
         call("prune", run.path, "--out", tmp_path / "two", "--tolerance", "0.02", "--json").stdout
     )

@@ -307,8 +307,8 @@ def test_evaluate_waiting(run, command, tmp_path):
         (("evaluate", "--wait", "1,x"), "whole numbers"),
         (("evaluate", "--wait", "0"), "whole numbers"),
         (("evaluate", "--wait", "1", "--beam", "2"), "--beam"),
-        (("translate", "a", "--wait", "1", "--beam", "2"), "it knows --set"),
-        (("translate", "a", "--wait", "1", "--must", "b"), "it knows --set"),
+        (("translate", "a", "--wait", "1", "--beam", "2"), "takes is --set"),
+        (("translate", "a", "--wait", "1", "--must", "b"), "takes is --set"),
     ],
 )
 def test_what_does_not_go_with_wait(run, words, told):

@@ -157,7 +157,7 @@ def test_a_token_is_picked_when_the_page_opens(show: Callable[..., Any]) -> None
     assert said(page).startswith("“le” looks most at ")
     assert max(lights(page, "columns")) == 1
     assert page.locator("#rows button.on").all_text_contents() == ["le"]
-    assert said(page, "step-name") == "likeliest at step 1"
+    assert said(page, "step-name") == "most likely at step 1"
     assert re.sub("[\u2068\u2069]", "", page.title()) == (
         "the undone cat → le chat défait · Attention"
     )
@@ -463,7 +463,7 @@ def test_value_norms_are_in_the_caption(show: Callable[..., Any]) -> None:
     page.wait_for_selector("#maps[aria-busy=false]")
     assert (
         said(page, "maps-name")
-        == "cross: output looks at input, layer 2, mean of heads, by value norm"
+        == "cross: output looks at input, layer 2, mean over heads, by value norm"
     )
     choose(page, layer="rollout")
     assert "norm" not in said(page, "maps-name")

@@ -95,7 +95,7 @@ def test_the_decoder_reads_what_was_written_one_step_before() -> None:
     assert decoder["rows"] == TARGET
     assert decoder["columns"] == ["<bos>", *TARGET[:-1]]
     assert decoder["headings"] == [
-        "output tokens, each while it is written",
+        "output tokens, each as it is generated",
         "tokens read so far, looked at",
     ]
 
@@ -217,15 +217,15 @@ def test_write_page(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told_in_words() -> None:
-    with pytest.raises(UserError, match="needs a model that has some"):
+    with pytest.raises(UserError, match="needs a model with attention"):
         attention_page(AttentionRecord(SOURCE, TARGET, {}))
     with pytest.raises(UserError, match=r"expected \(layers, heads, 3, 5\)"):
         attention_page(AttentionRecord(SOURCE, TARGET, {"cross": BLOCKS["encoder"]}))
     with pytest.raises(UserError, match=r"occlusion.*3, 5"):
         attention_page(RECORD, evidence={"occlusion": np.zeros((5, 3))})
-    with pytest.raises(UserError, match="no page of magic"):
+    with pytest.raises(UserError, match="no page for 'magic'"):
         attention_page(RECORD, evidence={"magic": np.zeros((3, 5))})
-    with pytest.raises(UserError, match="parent of a node"):
+    with pytest.raises(UserError, match="must come after its parent"):
         attention_page(RECORD, tree=[Node("a", 0, 0, -1.0, -1.0, "chosen")])
 
 

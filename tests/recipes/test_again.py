@@ -62,7 +62,7 @@ def test_the_command_line_says_it_in_its_own_words(train, command):
     done = command("train", "copy", "--out", path)
     assert done.returncode == 2
     assert done.stderr == (
-        f"error: {path} already exists: continue it with --resume, replace it with --overwrite, "
+        f"error: {path} already exists: resume it with --resume, replace it with --overwrite, "
         f"or choose another folder with --out\n"
     )
 

@@ -49,7 +49,7 @@ def test_the_number_of_parameters_is_told_once(told):
 
 def test_a_time_limit_is_told_at_the_end(told):
     _, said = told(steps=100_000, minutes=1e-4, warmup=50_000, evaluate_every=50_000)
-    assert "all of them in the warm-up of 50,000 steps (done around" in said
+    assert "all within the warm-up of 50,000 steps (done around" in said
     assert re.search(
         r"Stopped at step \d+ of 100,000: the time limit is reached \(train.minutes=0.0001\), "
         r"still in the warm-up \(train.warmup=50000\)\. Add --resume train.minutes=0.0002 to "
@@ -68,8 +68,8 @@ def test_patience_is_told_at_the_end(told):
 def test_too_few_checkpoints_are_told_before_training(told):
     _, said = told(save_every=6)
     line = (
-        "only 1 checkpoint will be kept, and `regard show training` needs at least two: for that, "
-        "add train.save_every=1 train.keep=10\n"
+        "only 1 checkpoint will be kept, but `regard show training` needs at least two: to keep "
+        "more, add train.save_every=1 train.keep=10\n"
     )
     assert line in said
     assert said.index(line) < said.index("Trained for")
@@ -84,7 +84,7 @@ def test_built_in_data_has_no_leak_warning(told):
     """Not even where a task was asked for dev sources that training has too."""
     run, said = told("arithmetic", overlap=True)
     assert run.manifest["leaks"] > 0
-    assert "training data too" not in said
+    assert "also occur in the training data" not in said
     assert "warning" not in said
 
 
@@ -94,4 +94,4 @@ def test_other_data_has_one(told, tmp_path):
     (tmp_path / "data" / "train.tsv").write_text("".join(lines))
     (tmp_path / "data" / "dev.tsv").write_text("".join(lines[:5]))
     _, said = told(tmp_path / "data")
-    assert "5 of the dev sources are in the training data too" in said
+    assert "5 of the dev sources also occur in the training data" in said

@@ -549,5 +549,5 @@ def test_two_files_side_by_side(tiny, tmp_path, names, monkeypatch):
     (pair, *_) = regard.evaluate(run).pairs
     assert (pair.source.split()[0], pair.targets[0].split()[0]) == names
     assert [pair.source for pair in regard.evaluate(dev).pairs] == ["dev 1"]
-    with pytest.raises(regard.UserError, match="a second file goes with a file"):
+    with pytest.raises(regard.UserError, match="a second file needs a first one"):
         regard.train(PAIRS, tmp_path / names[1])

@@ -61,7 +61,7 @@ def test_trains_without_fcntl_and_resource(tmp_path):
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "going on from step 30 of 40" in done.stderr
+    assert "resuming from step 30 of 40" in done.stderr
 
 
 def test_a_folder_that_cannot_be_opened_is_not_put_on_disk(tmp_path, monkeypatch):

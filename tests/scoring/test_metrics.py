@@ -76,7 +76,7 @@ def test_mistakes_are_told_in_words(name: str) -> None:
     score = getattr(metrics, name)
     with pytest.raises(UserError, match="empty"):
         score([], [])
-    with pytest.raises(UserError, match="pair up"):
+    with pytest.raises(UserError, match="same length"):
         score(["a"], [["a"], ["b"]])
     with pytest.raises(UserError, match="output 1 needs a list"):
         score(["a"], ["a"])

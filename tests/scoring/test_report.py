@@ -76,7 +76,7 @@ def test_nothing_overflows_and_json_stays_json() -> None:
 
 
 def test_sources_must_pair_up() -> None:
-    with pytest.raises(UserError, match="pair up"):
+    with pytest.raises(UserError, match="same length"):
         report(
             HYPOTHESES,
             REFERENCES,

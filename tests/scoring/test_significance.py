@@ -131,7 +131,7 @@ def test_the_tokenizer_is_the_one_asked_for() -> None:
 
 
 def test_mistakes_are_told_in_words() -> None:
-    with pytest.raises(UserError, match="pair up"):
+    with pytest.raises(UserError, match="same length"):
         paired_bootstrap(["a"], ["b", "c"], [["a"]])
 
 

@@ -147,7 +147,7 @@ def test_too_little_memory_splits_batches(trainer, monkeypatch):
     forecast(trainer, said.append)
     longest = module._longest(trainer)
     assert 0.5 * longest.padded_tokens <= trainer.largest_fitting < 5 / 8 * longest.padded_tokens
-    assert "; each batch is split into 2 parts to fit into memory; " in said[0]
+    assert "; each batch is split into 2 parts to fit in memory; " in said[0]
 
 
 def test_running_out_of_memory_splits_batches(trainer, monkeypatch):
@@ -176,7 +176,7 @@ def test_the_time_given_ends_it(trainer):
     object.__setattr__(trainer.config, "minutes", trainer.progress.seconds / 60 + 1e-3)
     said = []
     forecast(trainer, said.append)
-    assert re.search(r"about \d+ of 1,000 steps in the 1 second given \(done around ", said[0])
+    assert re.search(r"about \d+ of 1,000 steps in the 1 second allowed \(done around ", said[0])
 
 
 @pytest.mark.parametrize(

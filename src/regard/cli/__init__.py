@@ -36,7 +36,7 @@ from regard.cli.terms import (
 )
 from regard.cli.translate import translate
 from regard.config import parse_overrides
-from regard.errors import Interrupted, UserError
+from regard.errors import Interrupted, UserError, counted
 from regard.presets import preset as read_preset
 from regard.presets import presets as all_presets
 
@@ -110,7 +110,7 @@ def _command() -> Any:
         if parameter.name == "show_completion":
             parameter.hidden = True
         if parameter.name == "install_completion":
-            parameter.help = "Complete words with Tab in this shell."
+            parameter.help = "Install tab completion for this shell."
     return command
 
 
@@ -145,7 +145,7 @@ def train(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A task, a named corpus, a file or a folder.",
+            help="A built-in task, a named corpus, a file or a folder.",
             autocompletion=data_names,
         ),
     ],
@@ -163,12 +163,12 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Folder to write the run to. Default: runs/NAME.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a run that stopped.")] = False,
     start_from: Annotated[
         Path | None, typer.Option("--from", help="Fine-tune: start from the weights of this run.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run in the folder.")
+        bool, typer.Option("--overwrite", help="Replace an existing run in the folder.")
     ] = False,
     parts: PartsOption = None,
 ) -> None:
@@ -199,7 +199,7 @@ def train(
         if error.folder is None:
             raise
         raise UserError(
-            f"{error.folder} already exists: continue it with --resume, replace it with "
+            f"{error.folder} already exists: resume it with --resume, replace it with "
             f"--overwrite, or choose another folder with --out"
         ) from None
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
@@ -215,17 +215,21 @@ app.command(context_settings=TEXTS)(translate)
 @app.command()
 def evaluate(
     run: RunFolder,
-    data: Annotated[str | None, typer.Argument(help="Other data than the run's own.")] = None,
-    split: Annotated[str, typer.Option(help="train, dev, test, or long for some tasks.")] = "test",
+    data: Annotated[
+        str | None, typer.Argument(help="Data to score on, instead of the run's own.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Split to score: train, dev, test, or (for some tasks) long.")
+    ] = "test",
     beam: Beam = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="A run to compare with by paired bootstrap: RUN minus this one."),
+        typer.Option(help="A run to compare with, by paired bootstrap (RUN minus this one)."),
     ] = None,
     as_json: AsJson = False,
     wait: Annotated[
         str | None,
-        typer.Option(help="Translate simultaneously, this many source tokens behind: 1,3,5,inf."),
+        typer.Option(help="Simultaneous translation, k source tokens behind (wait-k): 1,3,5,inf."),
     ] = None,
     device: Device = "auto",
     parts: PartsOption = None,
@@ -237,7 +241,7 @@ def evaluate(
     if wait is not None:
         if beam or against:
             raise UserError(
-                "--wait is greedy, and judges one run: it goes without --beam and --against"
+                "--wait decodes greedily and scores one run: remove --beam and --against"
             )
         _evaluate_waiting(run, wait, data, split, as_json, device, read_parts(parts))
         return
@@ -270,9 +274,10 @@ def _print_evaluation(evaluation: Any) -> None:
     """Print the scores of an evaluation, and how it compares with another run."""
     table(["score", "value", "meaning"], evaluation.rows())
     if evaluation.seen_in_training is not None:
+        occur = "occurs" if evaluation.seen_in_training == 1 else "occur"
         print(
-            f"{evaluation.seen_in_training:,} of the {len(evaluation.pairs):,} sources stand in "
-            f"the training data"
+            f"{evaluation.seen_in_training:,} of the {len(evaluation.pairs):,} sources also "
+            f"{occur} in the training data"
         )
 
     if evaluation.comparison is not None:
@@ -286,8 +291,9 @@ def _compared(comparison: Any) -> str:
     low = f"{scale * comparison.low:+.2f}"
     high = f"{scale * comparison.high:+.2f}"
     return (
-        f"{name} {scale * comparison.a:.2f}, the other {scale * comparison.b:.2f}: a difference of "
-        f"{scale * comparison.difference:+.2f} (95 %: {low} … {high}, p = {comparison.p:.3f})"
+        f"{name} {scale * comparison.a:.2f} against {scale * comparison.b:.2f}: difference "
+        f"{scale * comparison.difference:+.2f} (95% confidence interval {low} to {high}, p = "
+        f"{comparison.p:.3f})"
     )
 
 
@@ -314,8 +320,8 @@ def _wait(word: str) -> float:
     """A whole number from 1, or inf."""
     if word != "inf" and not (word.isdecimal() and int(word)):
         raise UserError(
-            f"--wait {word!r}: write whole numbers from 1, or inf, with commas between them: "
-            f"1,3,5,7,inf"
+            f"--wait {word!r}: expected whole numbers from 1, or inf, separated by commas, such "
+            f"as 1,3,5,inf"
         )
     return float(word)
 
@@ -338,7 +344,7 @@ def doctor(
         for row in rows:
             advice = f"\n→ {row.advice}" if row.advice else ""
             cells.append((row.mark, row.name, row.found + advice))
-        table(["", "proof", "found"], cells)
+        table(["", "check", "result"], cells)
     if any(row.passed is False for row in rows):
         raise typer.Exit(1)
 
@@ -346,13 +352,15 @@ def doctor(
 @app.command()
 def prune(
     run: RunFolder,
-    out: Annotated[Path, typer.Option(help="The new run's folder.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the new run to.")],
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest relative increase of perplexity on the dev set.")
+        float, typer.Option(min=0, help="Largest allowed relative increase in dev perplexity.")
     ] = 0.01,
     points: Annotated[
         float,
-        typer.Option(min=0, help="Largest drop of BLEU and of exact match, in points of 100."),
+        typer.Option(
+            min=0, help="Largest allowed drop in BLEU and exact match, in points (0 to 100)."
+        ),
     ] = 0.5,
     as_json: AsJson = False,
     device: Device = "auto",
@@ -382,17 +390,17 @@ def prune(
         for head in facts["heads"]
     ]
     print(
-        f"{len(heads)} of {facts['of']} heads are silent in {out}, which is as large and fast as "
-        f"before: {', '.join(heads) or 'none'}"
+        f"{len(heads)} of {counted(facts['of'], 'head')} turned off in {out} (its size and speed "
+        f"stay the same): {', '.join(heads) or 'none'}"
     )
 
 
 @app.command()
 def presets(as_json: AsJson = False) -> None:
-    """List the presets, and what was measured with them."""
+    """List the presets and their measured results."""
     summaries = all_presets()
     if not as_json:
-        table(["preset", "what it is and what it reached"], summaries.items())
+        table(["preset", "description and measured results"], summaries.items())
         return
     entries = [
         {"name": name, "what": summary, "settings": read_preset(name)}

@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.terms import TEXTS, AsJson, FileAndSets, reader_may_leave, second_file, table
 from regard.config import merge, parse_overrides
-from regard.errors import UserError, nearest
+from regard.errors import UserError, counted, nearest
 
 if TYPE_CHECKING:
     from regard.recipes.inspecting import Inspection, Words
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 160  # of a sample that are shown
 BAR_WIDTH = 14
 
-data = typer.Typer(help="List, inspect and make data.", no_args_is_help=True)
+data = typer.Typer(help="List, inspect and generate data.", no_args_is_help=True)
 
 
 @data.command("list")
@@ -61,9 +61,11 @@ def data_generate(
     count: Annotated[int, typer.Option(min=0)] = 10,
     seed: Annotated[int | None, typer.Option()] = None,
     split: Annotated[str, typer.Option()] = "train",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
-    """Print pairs of a task, as TSV.
+    """Print pairs from a task, as TSV.
 
     Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`
     """
@@ -119,7 +121,7 @@ def _print_inspection(inspection: "Inspection") -> None:
         print(line)
 
     count = len(inspection.samples)
-    print(f"\n{count} training pair{_s(count)}, as text and as tokens:\n")
+    print(f"\n{counted(count, 'training pair')}, as text and as tokens:\n")
     for sample in inspection.samples:
         _print_text("source", sample.source, sample.source_tokens)
         for target, tokens in zip(sample.targets, sample.target_tokens):
@@ -128,16 +130,12 @@ def _print_inspection(inspection: "Inspection") -> None:
 
     _print_lengths(inspection)
     print()
-    print(*_problems(inspection), "", "train would choose:", sep="\n")
+    print(*_problems(inspection), "", "`regard train` would choose:", sep="\n")
     print(*(f"  {reason}" for reason in inspection.plan), sep="\n")
 
 
 def _words(words: "Words") -> str:
     return f"{words.mean_words:.1f} words, {words.different_words:,} different"
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
 
 
 def _print_text(name: str, text: str, tokens: list[str]) -> None:
@@ -185,7 +183,7 @@ def _problems(inspection: "Inspection") -> list[str]:
     leaks = inspection.leaks
     lines = [
         f"{leaks.duplicates:,} of the training pairs repeat an earlier one",
-        f"{leaks.dev:,} dev and {leaks.test:,} test sources are in the training data too",
+        f"{leaks.dev:,} dev and {leaks.test:,} test sources also occur in the training data",
     ]
     if leaks.near_dev or leaks.near_test:
         lines.append(
@@ -195,6 +193,6 @@ def _problems(inspection: "Inspection") -> list[str]:
     if inspection.too_long:
         lines.append(
             f"{inspection.too_long:.1%} of the training pairs have more than "
-            f"{inspection.max_length:,} tokens on a side and will be left out (data.max_length)"
+            f"{inspection.max_length:,} tokens on a side and will be skipped (data.max_length)"
         )
     return [*lines, *inspection.skipped, *inspection.notes]

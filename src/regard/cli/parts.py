@@ -17,7 +17,7 @@ PartsOption = Annotated[
     typer.Option(
         "--parts",
         metavar="FILE.py:NAME",
-        help="Your own score, position, block, model, metric= or callback=; may be given again.",
+        help="Your own score, position, block, model, metric= or callback=; may be repeated.",
     ),
 ]
 

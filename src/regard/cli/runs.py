@@ -28,7 +28,7 @@ class Entry:
 
 def runs(
     folder: Annotated[
-        Path, typer.Argument(metavar="[FOLDER]", help="Where to look, folders inside included.")
+        Path, typer.Argument(metavar="[FOLDER]", help="Folder to search, including subfolders.")
     ] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:

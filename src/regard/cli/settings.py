@@ -21,7 +21,7 @@ def settings(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="A setting, a section, or words to look for in names and help.",
+            help="A setting, a section, or words to search for in names and help.",
             autocompletion=_names,
         ),
     ] = None,

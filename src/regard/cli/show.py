@@ -14,12 +14,13 @@ import regard
 from regard.cli.completion import run_folders
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import TEXTS, AsJson, Beam, Device, RunFolder, refuse_options, table
-from regard.errors import UserError, nearest
+from regard.errors import UserError, counted, nearest
 
 show = typer.Typer(
-    help="Look inside: curves, attention, evidence, beam, embeddings …", no_args_is_help=True
+    help="Look inside: curves, attention, evidence, beam, embeddings …",
+    no_args_is_help=True,
 )
-Text = Annotated[str, typer.Argument(help="What to translate.")]
+Text = Annotated[str, typer.Argument(help="Text to translate.")]
 Layer = Annotated[int | None, typer.Option(min=1, help="Layer, counted from 1. Default: the last.")]
 Head = Annotated[
     int | None,
@@ -41,7 +42,7 @@ def wrote(out: Path, open_it: bool) -> None:
     """Print the name of the file that was written and, if asked for, open it."""
     print(out)
     if open_it and not webbrowser.open(out.resolve().as_uri()):
-        print(f"warning: found no browser to open {out} with", file=sys.stderr)
+        print(f"warning: no browser found; open {out} yourself", file=sys.stderr)
 
 
 def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
@@ -49,11 +50,11 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
     translator = regard.load(run, **wishes)
     result = next(translator.translate([text]))
     if not result.logprobs:
-        raise UserError(f"{text!r:.40} has no answer: there is nothing to show")
+        raise UserError(f"{text!r:.40}: the answer is empty, so there is nothing to show")
     if result.parts:
         raise UserError(
-            f"longer than anything in training: split into {len(result.parts)} parts; show one "
-            f"sentence of it"
+            f"the text is longer than any in training and was split into {len(result.parts)} "
+            f"parts; give one sentence of it"
         )
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -160,7 +161,10 @@ def show_attention(
     elif heads:
         head_grid(record.blocks[block], *record.sides(block), title=f"{title} ({block})", out=out)
     else:
-        labels = {"rollout": "share that came from there", "norm": "share of what was handed over"}
+        labels = {
+            "rollout": "share of information from this token (rollout)",
+            "norm": "share of attention, weighted by value norm",
+        }
         heatmap(
             matrix,
             *record.sides(block),
@@ -185,15 +189,18 @@ def _refuse_conflicts(
     """Refuse options of `show attention` that contradict each other."""
     is_choice = has_layer or has_head
     if is_page and (is_choice or heads or how != "mean" or words):
-        raise UserError("a page shows every layer and head: choose there, or name a picture")
+        raise UserError(
+            "a page (.html) shows all layers and heads: choose them there, or write a picture "
+            "(.png)"
+        )
     if heads and (is_choice or how != "mean"):
-        raise UserError("--heads shows them all: leave out --layer, --head and --how")
+        raise UserError("--heads draws all layers and heads: remove --layer, --head and --how")
     if how == "rollout" and is_choice:
-        raise UserError("rollout is of all layers and heads: leave out --layer and --head")
+        raise UserError("--how rollout combines all layers and heads: remove --layer and --head")
     if how == "max" and has_head:
-        raise UserError("one head needs no --how")
+        raise UserError("--how max combines heads: remove it, or remove --head")
     if how == "norm" and words:
-        raise UserError("norms are known of tokens: leave out --words")
+        raise UserError("--how norm works on tokens, not on words: remove --words")
 
 
 def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | None) -> Any:
@@ -213,7 +220,9 @@ def _matrix(record: Any, block: str, how: str, layer: int | None, head: int | No
 def _check_number(name: str, number: int | None, block: str, count: int) -> None:
     """Refuse a layer or head that the block does not have."""
     if number is not None and number > count:
-        raise UserError(f"--{name} {number}: {block} attention has {count}, counted from 1")
+        raise UserError(
+            f"--{name} {number}: {block} attention has {counted(count, name)}, counted from 1"
+        )
 
 
 def _caption(record: Any, block: str, how: str, layer: int | None, head: int | None) -> str:
@@ -225,9 +234,9 @@ def _caption(record: Any, block: str, how: str, layer: int | None, head: int | N
     if head:
         parts.append(f"head {head}")
     elif how == "max":
-        parts.append("largest of heads")
+        parts.append("maximum over heads")
     else:
-        parts.append("mean of heads")
+        parts.append("mean over heads")
     if how == "norm":
         parts.append("by value norm")
     return ", ".join(parts)
@@ -309,7 +318,9 @@ def show_beam(
 @show.command("embeddings")
 def show_embeddings(
     run: RunFolder,
-    side: Annotated[str, typer.Option(help="source or target.")] = "source",
+    side: Annotated[
+        str, typer.Option(help="Which embeddings to draw: source or target.")
+    ] = "source",
     count: Annotated[
         int | None, typer.Option(min=1, help="How many tokens, most frequent first. Default: 60.")
     ] = None,
@@ -335,7 +346,7 @@ def show_embeddings(
     half: Any = model.encoder if side == "source" else model.decoder
 
     if tokens and count:
-        raise UserError("--tokens names them and --count counts them: leave one out")
+        raise UserError("--tokens and --count cannot be combined: remove one of them")
     if tokens:
         ids = _ids_of(tokens, tokenizer)
     else:
@@ -347,8 +358,8 @@ def show_embeddings(
 
     vocabulary = "shared by source and target" if opened.config.text.share else side
     title = (
-        f"{opened.path.name}, {vocabulary}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, and "
-        f"{FIRST} reserved ones"
+        f"{opened.path.name}, {vocabulary}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, "
+        f"without the {FIRST} special ones"
     )
     embedding_map(vectors, tokenizer.token_texts(ids), title=title, out=out)
     wrote(out, open_it)
@@ -370,7 +381,7 @@ def _ids_of(tokens: str, tokenizer: Any) -> list[int]:
             raise UserError(_not_a_token(name, tokenizer))
         ids.append(whole[0][0])
     if not ids:
-        raise UserError("--tokens: name at least one, such as --tokens cat,dog")
+        raise UserError("--tokens: give at least one token, such as --tokens cat,dog")
     return ids
 
 
@@ -382,16 +393,19 @@ def _not_a_token(name: str, tokenizer: Any) -> str:
     if UNK in ids:
         return f"--tokens: {name!r} is not in the vocabulary"
     parts = ",".join(tokenizer.token_texts(ids))
-    return f"--tokens: {name!r} is several tokens in this run: {parts}"
+    return f"--tokens: {name!r} is split into several tokens in this run: {parts}"
 
 
 @show.command("gradients")
 def show_gradients(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN]...", help="None: three untrained models.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN]...", help="Runs to compare. Default: three untrained models."
+        ),
     ] = None,
     length: Annotated[
-        int, typer.Option(min=2, help="Tokens of source and answer together, drawn at random.")
+        int, typer.Option(min=2, help="Number of random tokens, source and answer together.")
     ] = 100,
     out: Picture = Path("gradients.png"),
     open_it: Open = False,
@@ -421,13 +435,13 @@ def show_gradients(
 @show.command("positions")
 def show_positions(
     name: Annotated[
-        str, typer.Argument(help="sinusoidal, rotary or alibi, or a run whose positions to show.")
+        str, typer.Argument(help="sinusoidal, rotary, alibi, or a run.")
     ] = "sinusoidal",
     width: Annotated[
         int, typer.Option(min=1, help="Dimensions of an embedding (rotary: of one head).")
     ] = 64,
-    heads: Annotated[int, typer.Option(min=1, help="Heads (alibi).")] = 4,
-    length: Annotated[int, typer.Option(min=1, help="Positions to draw.")] = 100,
+    heads: Annotated[int, typer.Option(min=1, help="Number of heads (alibi).")] = 4,
+    length: Annotated[int, typer.Option(min=1, help="Number of positions to draw.")] = 100,
     out: Picture = Path("positions.png"),
     open_it: Open = False,
     parts: PartsOption = None,
@@ -440,7 +454,9 @@ def show_positions(
 
     if name in NAMED_POSITIONS:
         if name == "rotary" and width % 2:
-            raise UserError(f"--width {width}: rotary turns pairs of features, so it must be even")
+            raise UserError(
+                f"--width {width}: rotary rotates features in pairs, so the width must be even"
+            )
         share = 1 if name == "rotary" else heads
         position = POSITIONS[name](width, share)
     else:
@@ -457,9 +473,11 @@ def _position_of_run(name: str, parts: Any) -> Any:
     if not Path(name).exists():
         if name in POSITIONS:
             raise UserError(
-                f"{name}: only a run has such positions to show: regard show positions RUN"
+                f"{name} positions are learned, so they need a run: regard show positions RUN"
             )
-        raise UserError(f"no run {name!r}, nor positions{nearest(name, NAMED_POSITIONS)}")
+        raise UserError(
+            f"{name!r} is neither a run nor a positional encoding{nearest(name, NAMED_POSITIONS)}"
+        )
     encoder = regard.Run.open(name).model(parts=parts).encoder
     if not isinstance(encoder, TransformerEncoder):
         raise UserError(f"{name}: a recurrent model has no positional encodings")
@@ -499,7 +517,7 @@ def _draw_position(position: Any, name: str, length: int, out: Path) -> None:
 
     bias = position.key_term(unit, places[None], places[None])  # (1, H, T, S)
     if bias is None:
-        raise UserError(f"{name}: it has no positional encodings")
+        raise UserError(f"{name}: this model has no positional encodings")
     bias_figure(bias[0].detach().numpy(), name, out)
 
 
@@ -509,11 +527,13 @@ def show_evidence(
     text: Text,
     token: Annotated[
         str | None,
-        typer.Option(help="A token of the answer, or its number from 0. Default: all, briefly."),
+        typer.Option(
+            help="A token of the answer, or its number from 0. Default: a summary of all."
+        ),
     ] = None,
     beam: Beam = None,
     heads: Annotated[
-        bool, typer.Option("--heads", help="Show what is lost without each head.")
+        bool, typer.Option("--heads", help="Show how much log-probability drops without each head.")
     ] = False,
     lens: Annotated[
         bool,
@@ -521,7 +541,7 @@ def show_evidence(
     ] = False,
     as_json: AsJson = False,
     out: Annotated[
-        Path | None, typer.Option(help="Draw the occlusion: .png, .svg or .pdf.")
+        Path | None, typer.Option(help="Also draw the occlusion: .png, .svg or .pdf.")
     ] = None,
     open_it: Open = False,
     device: Device = "auto",
@@ -533,7 +553,7 @@ def show_evidence(
     """
     refuse_options([text], show_evidence)
     if open_it and out is None:
-        raise UserError("--open opens the picture that --out names, such as --out evidence.png")
+        raise UserError("--open needs a picture to open: add --out, such as --out evidence.png")
     from regard.inspection import evidence
 
     translator, result = answered(run, text, beam=beam, device=device, parts=read_parts(parts))
@@ -562,7 +582,7 @@ def show_evidence(
     if head_losses:
         _print_heads(head_losses)
     elif heads:
-        print("This model has no heads.")
+        print("This model has no attention heads.")
     if lens:
         _print_lens(layers, record)
 
@@ -577,7 +597,7 @@ def _draw_occlusion(occlusion: Any, record: Any, title: str, out: Path) -> None:
         record.source,
         title=title,
         signed=True,
-        label="log-probability lost without it",
+        label="drop in log-probability without it",
         out=out,
     )
 
@@ -655,7 +675,7 @@ def _print_heads(head_losses: list[Any]) -> None:
         (f"{head.block} layer {head.layer + 1} head {head.head + 1}", f"{head.lost:+.4f}")
         for head in head_losses
     ]
-    table(["head", "lost without it"], rows)
+    table(["head", "drop without it"], rows)
 
 
 def _print_lens(layers: list[Any], record: Any) -> None:
@@ -689,5 +709,5 @@ def _token_number(token: str, target: list[str]) -> int:
         return int(token)
     if token not in target:
         choices = " ".join(f"{place}:{name}" for place, name in enumerate(target))
-        raise UserError(f"--token: no {token!r} in {choices}")
+        raise UserError(f"--token: {token!r} is not in the answer; choose one of {choices}")
     return target.index(token)

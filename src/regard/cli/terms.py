@@ -33,11 +33,11 @@ FileAndSets = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE] [section.name=value]...",
-        help="A second file, read side by side with the first; settings, such as train.steps=1000.",
+        help="A second file, aligned with the first; then settings, such as train.steps=1000.",
         autocompletion=setting_names,
     ),
 ]
-Out = Annotated[Path | None, typer.Option(help="Where to write it.")]
+Out = Annotated[Path | None, typer.Option(help="File to write.")]
 Beam = Annotated[
     int | None, typer.Option(min=1, help="Beam width. Default: the run's search.width.")
 ]
@@ -72,7 +72,7 @@ def second_file(words: list[str] | None) -> tuple[str | None, list[str]]:
         return None, words or []
     for word in settings:
         if os.path.isfile(word):
-            raise UserError(f"{word}: a third file; give one file of pairs, or two side by side")
+            raise UserError(f"{word}: a third file; give one file of pairs, or two aligned files")
     return first, settings
 
 
@@ -85,8 +85,8 @@ def refuse_options(texts: Iterable[str], command: Any) -> None:
             near = difflib.get_close_matches(word[2:], names, n=1)
             hint = f"; did you mean --{near[0]}?" if near else ""
             raise UserError(
-                f"no option {word}{hint} (a text that begins with two dashes goes in by --input "
-                f"or a pipe)"
+                f"no option {word}{hint} (to pass a text that starts with two dashes, use --input "
+                f"or stdin)"
             )
 
 

@@ -18,7 +18,7 @@ import regard
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import Beam, Device, RunFolder, reader_may_leave, refuse_options, table
 from regard.config import build, parse_overrides
-from regard.errors import UserError
+from regard.errors import UserError, counted
 
 LINES = {"cpu": 512, "gpu": 8192}
 """Lines that are answered together: on a CPU few, so that answers appear soon."""
@@ -35,7 +35,7 @@ def translate(
         typer.Argument(help="If omitted, reads lines from --input, from stdin or as you type."),
     ] = None,
     input: Annotated[
-        Path | None, typer.Option(help="Read texts from this file, one a line.")
+        Path | None, typer.Option(help="Read texts from this file, one per line.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the answers to this file instead of stdout.")
@@ -43,7 +43,7 @@ def translate(
     beam: Beam = None,
     nbest: Annotated[
         int,
-        typer.Option(min=1, help="Answers per text; if more than one, each comes after its score."),
+        typer.Option(min=1, help="Answers per text; if more than one, each follows its score."),
     ] = 1,
     sample: Annotated[
         bool, typer.Option("--sample", help="Sample the answer instead of searching.")
@@ -82,7 +82,7 @@ def translate(
     ] = None,
     ensemble: Annotated[
         list[Path] | None,
-        typer.Option("--with", help="Another run: both answer as an ensemble."),
+        typer.Option("--with", help="Another run, to decode with both as an ensemble."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -96,11 +96,15 @@ def translate(
     ] = None,
     wait: Annotated[
         int | None,
-        typer.Option(min=1, help="Simultaneous: stay k source words behind (wait-k); greedy."),
+        typer.Option(
+            min=1, help="Simultaneous translation, k source words behind (wait-k); greedy."
+        ),
     ] = None,
     coverage: Annotated[
         bool,
-        typer.Option("--coverage", help="Warn of source words that got little attention; slower."),
+        typer.Option(
+            "--coverage", help="Warn about source words that got little attention; slower."
+        ),
     ] = False,
     device: Device = "auto",
     parts: PartsOption = None,
@@ -123,8 +127,8 @@ def translate(
     if wait is not None:
         if any([*others, beam, prefix, ensemble, nbest > 1, at is not None]):
             raise UserError(
-                "--wait goes from standard input to standard output, greedily; of the other "
-                "options it knows --set"
+                "--wait reads stdin, writes to stdout and decodes greedily; the only other "
+                "option it takes is --set"
             )
         _follow(regard.load(run, device=device, **chosen).online(wait), text)
         return
@@ -136,8 +140,8 @@ def translate(
     if at is not None:
         if not text or any(others):
             raise UserError(
-                "--at shows a table for texts given as arguments; of the other options it knows "
-                "--prefix and --nbest"
+                "--at prints a table for texts given as arguments; the only other options it "
+                "takes are --prefix and --nbest"
             )
         _show_options(translator, text, prefix, at, max(nbest, 5))
         return
@@ -186,7 +190,7 @@ def _show_options(translator: Any, texts: list[str], prefix: str, at: int, count
             (option.token, f"{option.probability:.2%}", option.text)
             for option in translator.options(result, at, count)
         )
-        table([f"token {at}", "probability", "the answer then"], rows)
+        table([f"token {at}", "probability", "resulting answer"], rows)
 
 
 def _write(
@@ -220,7 +224,10 @@ def _write(
 
     more = warned - MOST_WARNED
     if warn and more > 0:
-        print(f"warning: {more:,} more texts like these; --json tells each", file=sys.stderr)
+        print(
+            f"warning: {counted(more, 'more text')} with warnings; add --json to see them all",
+            file=sys.stderr,
+        )
 
 
 def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
@@ -253,11 +260,11 @@ def _answers(
             if replaced:
                 result.warnings.insert(
                     0,
-                    f"line {number} is not UTF-8: the bytes that are none were replaced by U+FFFD",
+                    f"line {number} is not valid UTF-8; invalid bytes were replaced by U+FFFD",
                 )
             if coverage and result.overlooked:
                 overlooked = " ".join(result.overlooked[:5])
-                result.warnings.append(f"hardly looked at (attention under {HARDLY}): {overlooked}")
+                result.warnings.append(f"little attention (less than {HARDLY}) on: {overlooked}")
 
             yield result, place == len(burst)
 
@@ -271,7 +278,7 @@ def _sampling(sample: bool, *drawn: Any) -> Any:
         return sampling
     if sampling != Sampling():
         raise UserError(
-            "--temperature, --top-k, --top-p and --seed tell how to draw: add --sample, or --risk"
+            "--temperature, --top-k, --top-p and --seed need --sample or --risk: add one of them"
         )
     return None
 
@@ -283,7 +290,7 @@ def _search_settings(words: list[str] | None) -> dict[str, Any]:
         section, dot, _ = word.partition("=")[0].partition(".")
         if dot and section != "search":
             raise UserError(
-                f"--set {word}: only search settings can change here, such as search.no_repeat=3"
+                f"--set {word}: only search settings can be set here, such as search.no_repeat=3"
             )
         full = word if dot else f"search.{word}"
         settings |= parse_overrides([full])["search"]

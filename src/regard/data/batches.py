@@ -150,7 +150,7 @@ class Batches:
         vary: Vary | None = None,
     ) -> None:
         if (tokens is None) == (sentences is None) or (tokens or sentences or 0) < 1:
-            raise ValueError("give tokens or sentences, not both, and at least 1")
+            raise ValueError("pass either tokens or sentences, at least 1")
         self.corpus = corpus
         self.tokens = tokens
         self.sentences = sentences

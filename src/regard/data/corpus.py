@@ -66,7 +66,7 @@ class Corpus:
             return cls(path, about)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{path}: no encoded corpus, or damaged ({error}); encode it again"
+                f"{path}: not an encoded corpus, or damaged ({error}); encode it again"
             ) from error
 
     def __len__(self) -> int:
@@ -133,8 +133,8 @@ def encode(
         count = _write(pairs, encode_chunk, aside, dtype, watch)
         if not count:
             raise UserError(
-                f"{path.name}: no pair is left of at most {max_length} tokens a side; raise the "
-                f"longest length"
+                f"{path.name}: every pair has more than {max_length} tokens on a side; raise "
+                f"data.max_length"
             )
         digest = digest_of(aside, dtype)
         about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest}

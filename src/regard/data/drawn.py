@@ -50,10 +50,10 @@ class Drawn:
         """
         if self.left < count:
             raise UserError(
-                f"{self.name}: training drew all but {self.left:,} of {self.space:,} different "
-                f"formulas, and {split} wants {count:,} more: ask for fewer (data.options.train, "
-                f"data.options.{split}), for larger numbers (data.options.complexity), or let them "
-                f"overlap (data.options.overlap=true)"
+                f"{self.name}: training uses all but {self.left:,} of the {self.space:,} "
+                f"different formulas, but {split} needs {count:,} more: use fewer pairs "
+                f"(data.options.train, data.options.{split}), use larger numbers "
+                f"(data.options.complexity), or allow overlap (data.options.overlap=true)"
             )
         return islice(self._others(drawing), count)
 

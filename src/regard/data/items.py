@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any
 
 from regard.data.pairs import Pair, Skipped
-from regard.errors import UserError
+from regard.errors import UserError, counted
 from regard.text.vocabulary import normalise
 
 Items = Iterable[Any]
@@ -66,8 +66,8 @@ class Table:
             pair = Pair(source, targets, line)
             yield pair
         if pair is None:
-            why = "; ".join(skipped.lines()) or "there is no item"
-            raise UserError(f"{self.name}: no usable pair: {why}")
+            why = "; ".join(skipped.lines()) or "there are no items"
+            raise UserError(f"{self.name}: no usable pairs: {why}")
 
     def _texts(self, row: Any, line: int) -> tuple[str, tuple[str, ...]]:
         """The source of a row, and the targets that are not empty."""
@@ -84,7 +84,7 @@ class Table:
 
     def _by_name(self, row: Any, where: str) -> tuple[Any, Any]:
         if not isinstance(row, Mapping):
-            raise UserError(f"{where} is no dict, unlike the first one: {row!r:.40}")
+            raise UserError(f"{where} is not a dict, unlike the first one: {row!r:.40}")
         return _value(row, self.source), _value(row, self.target)
 
 
@@ -135,7 +135,7 @@ def _rows(data: Any) -> tuple[Callable[[], Iterable[Any]], int | None]:
         return _columns(data)
     if isinstance(data, bytes) or not _is_iterable(data):
         raise UserError(
-            f"data is {data!r:.40} ({type(data).__name__}): give the name of a task, file or "
+            f"data is {data!r:.40} ({type(data).__name__}): pass the name of a task, file or "
             f"folder, or pairs; {A_PAIR}"
         )
     return lambda: data, size
@@ -145,13 +145,13 @@ def _columns(data: Mapping[str, Any]) -> tuple[Callable[[], Iterable[Any]], int]
     """The rows of a dict of columns."""
     if not data or not all(map(_is_list, data.values())):
         raise UserError(
-            "data is a dict: give a list of dicts, a dict of columns such as {'source': […], "
-            "'target': […]}, or, for texts and their answers, list(data.items())"
+            "data is a dict: pass a list of dicts, a dict of columns such as "
+            "{'source': […], 'target': […]}, or, for texts and their answers, list(data.items())"
         )
     sizes = {name: len(column) for name, column in data.items()}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name!r} has {size:,}" for name, size in sizes.items())
-        raise UserError(f"data is a dict of columns that differ in length: {listed}")
+        raise UserError(f"data is a dict of columns of different lengths: {listed}")
     return lambda: (dict(zip(data, row)) for row in zip(*data.values())), min(sizes.values())
 
 
@@ -248,9 +248,8 @@ def _two_values(row: Any, where: str) -> tuple[Any, Any]:
         raise UserError(f"{where} is {row!r:.40}: {A_PAIR}")
     values = list(row)
     if len(values) != 2:
-        s = "" if len(values) == 1 else "s"
-        two_lists = "; two lists go in as zip(sources, targets)" if len(values) > 3 else ""
-        raise UserError(f"{where} has {len(values):,} value{s}: {A_PAIR}{two_lists}")
+        two_lists = "; pass two lists as zip(sources, targets)" if len(values) > 3 else ""
+        raise UserError(f"{where} has {counted(len(values), 'value')}: {A_PAIR}{two_lists}")
     return values[0], values[1]
 
 

@@ -60,7 +60,7 @@ class Kept:
 
     def __len__(self) -> int:
         if not self.complete:
-            raise ValueError("not known before the pairs have been read to their end")
+            raise ValueError("the number of pairs is not known until all of them have been read")
         return sum(chunk.rows for chunk in self._chunks)
 
     def __call__(self) -> Iterator[Pair]:
@@ -100,8 +100,8 @@ class Kept:
             except OSError as error:
                 reason = error.strerror or error
                 raise UserError(
-                    f"{self._folder}: no room for a copy of the text while it is prepared "
-                    f"({reason})"
+                    f"{self._folder}: cannot write a temporary copy of the text ({reason}); free "
+                    f"disk space, or choose another folder with --out"
                 ) from error
             count += len(pairs)
             share = self._share(count)

@@ -72,8 +72,8 @@ class Stream:
         for pair, code in zip_longest(self.read(), codes.data):
             if pair is None or code is None:
                 raise UserError(
-                    "the data changed between two readings: begin again, and leave the files "
-                    "alone meanwhile"
+                    "the data changed while it was being read: start again, and do not change "
+                    "the files meanwhile"
                 )
             if code == self.code:
                 yield pair
@@ -172,8 +172,8 @@ class Deal:
             return
         raise UserError(
             f"data.group={self.group} data.limit={self.limit} data.dev={self.dev} "
-            f"data.test={self.test}: group is source or pair, limit at least 1, dev and test at "
-            f"least 0"
+            f"data.test={self.test}: group must be source or pair, limit at least 1, dev and test "
+            f"at least 0"
         )
 
 
@@ -238,7 +238,7 @@ def _open_task(name: str, options: dict[str, str | int], deal: Deal, keep: Keep 
     )
     if os.path.exists(name):
         splits.notes.append(
-            f"{name} is the task of that name; write ./{name} for what lies in this folder"
+            f"using the built-in task {name}; for the file or folder of that name, write ./{name}"
         )
     return splits
 
@@ -301,9 +301,11 @@ def _offer_held_out(splits: Splits, layout: Layout) -> None:
     if missing and splits.dev is None:
         names = " and ".join(beside[part].name for part in missing)
         words = " ".join(f"data.{part}_file={beside[part]}" for part in missing)
-        lies = "lies" if len(missing) == 1 else "lie"
+        is_there = "is" if len(missing) == 1 else "are"
         it = "it" if len(missing) == 1 else "them"
-        splits.notes.append(f"{names} {lies} beside {path.name}; to use {it}, add {words}")
+        splits.notes.append(
+            f"{names} next to {path.name} {is_there} not used; to use {it}, add {words}"
+        )
 
 
 def _reader_beside(file: Path, layout: Layout) -> Reader:
@@ -313,7 +315,7 @@ def _reader_beside(file: Path, layout: Layout) -> Reader:
     if fitting != layout:
         asked = " and ".join(name for name in (layout.source, layout.target) if name)
         reader.notes.append(
-            f"{file.name}: no columns {asked}; column 1 is read as the source, 2 as the target"
+            f"{file.name}: no columns {asked}; using column 1 as source and column 2 as target"
         )
     return reader
 
@@ -377,8 +379,8 @@ def open_split(
     file = files.get(split) or files.get("train")
     if file is None:
         raise UserError(
-            f"{folder} holds {_listed(folder)}: no file for {split}, nor one for train to split "
-            f"it off"
+            f"{folder} contains {_listed(folder)}: no {split} file, and no train file to split it "
+            f"from"
         )
     layout = fitting_layout(file, layout)
     if split in ("dev", "test") and split in files:
@@ -398,7 +400,7 @@ def _some(
     if pair is None:
         why = "; ".join(skipped.lines())
         raise UserError(
-            f"{spec}: no usable pair for {part} (a pair has a source and a target): {why}"
+            f"{spec}: no usable pairs for {part} (a pair has a source and a target): {why}"
         )
 
 
@@ -525,12 +527,12 @@ def _files(spec: str, layout: Layout, target_file: str | None, notes: list[str])
     if not path.is_dir():
         return {"train": path}
     if target_file:
-        raise UserError(f"{path} is a folder; give two files, or the folder alone")
+        raise UserError(f"{path} is a folder; give two files, or only the folder")
 
     files = _parts(path, layout, notes)
     if "train" not in files:
-        wanted = "no train.tsv, nor train.en and train.de with data.source=en data.target=de"
-        raise UserError(f"{path} holds {_listed(path)}: {wanted}")
+        wanted = "expected train.tsv, or train.en and train.de with data.source=en data.target=de"
+        raise UserError(f"{path} contains {_listed(path)}: {wanted}")
     return files
 
 
@@ -539,12 +541,12 @@ def _not_there(spec: str) -> UserError:
         return UserError(f"{spec}: no such file or folder")
     home = os.environ.get("REGARD_DATA")
     names = [*TASKS]
-    below = "(they are looked for below $REGARD_DATA, which is not set)"
+    below = "in $REGARD_DATA, which is not set"
     if home:
         names += [path.name for path in sorted(Path(home).glob("*/"))]
-        below = "below $REGARD_DATA"
+        below = "in $REGARD_DATA"
     return UserError(
-        f"no data {spec!r}: no such task, file or folder, nor a named corpus "
+        f"unknown data {spec!r}: no such task, file or folder, and no corpus "
         f"{below}{nearest(spec, names)}"
     )
 
@@ -617,8 +619,8 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
     keys = _groups(splits.train, deal.group, seed)
     if (dev or 0) + (test or 0) >= len(keys):
         raise UserError(
-            f"{splits.name}: of {len(keys):,} pairs dev={dev or 0} and test={test or 0} leave "
-            f"none for training"
+            f"{splits.name}: dev={dev or 0} and test={test or 0} leave none of the {len(keys):,} "
+            f"pairs for training; lower data.dev or data.test"
         )
     codes = _deal(keys, dev, test)
     if deal.limit is not None:
@@ -634,7 +636,7 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
     if splits.dev is None and dev != 0:
         splits.dev = splits.train
         splits.notes.append(
-            f"{splits.name}: too few pairs to hold any out, dev is the training pairs themselves"
+            f"{splits.name}: too few pairs to hold any out; dev uses the training pairs"
         )
     return splits
 

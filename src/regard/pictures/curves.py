@@ -82,7 +82,7 @@ def gradients(
     if answer:
         _draw_border(axes, answer - 0.5)
     axes.set(
-        xlabel="tokens back from the one that is predicted",
+        xlabel="tokens before the predicted one",
         ylabel="norm of the gradient (nearest = 1)",
     )
     figure.legend(

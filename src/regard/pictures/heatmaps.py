@@ -89,7 +89,7 @@ def growth(
     order given, at most five to a row.
     """
     if not matrices:
-        raise UserError("no attention to draw: no training step was given")
+        raise UserError("no attention to draw: pass at least one training step")
 
     down = math.ceil(len(matrices) / 5)
     across = math.ceil(len(matrices) / down)

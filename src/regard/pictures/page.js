@@ -91,7 +91,7 @@ function choose() {
   block = data.blocks[Number($("block").value)];
   const [layers, heads] = block.shape, one = (n) => range(n).map((i) => [i, i + 1]);
   const whole = [...(layers > 1 ? [["all", "all"]] : []), ...(block.rollout ? [["rollout", "rollout"]] : [])];
-  const ways = [["mean", "mean of all"], ["max", "strongest of all"], ["grid", "all, side by side"]];
+  const ways = [["mean", "mean of all"], ["max", "maximum of all"], ["grid", "all, side by side"]];
   const before = block.chosen ?? chosen, several = heads > 1 || layers > 1;
   options($("layer"), [...one(layers), ...whole], layers - 1, before.layer);
   options($("head"), several ? [...ways, ...one(heads)] : one(1), several ? "mean" : 0, before.head);
@@ -133,7 +133,7 @@ async function redraw() {
       count++;
     }
   } catch (error) {
-    if (mine === turn) $("said").textContent = `The weights could not be unpacked: ${error.message}. A browser from 2023 or later can.`;
+    if (mine === turn) $("said").textContent = `The weights could not be unpacked: ${error.message}. Use a browser from 2023 or later.`;
     return;
   }
   if (head !== "max") for (let i = 0; i < all.length; i++) all[i] /= count;
@@ -156,14 +156,14 @@ function added(sum, at, largest, copy) {
 
 function legend(layer, head, top) {
   const at = layer === "rollout" ? "rollout through all layers" : layer === "all" ? "all layers" : `layer ${Number(layer) + 1}`;
-  const of = { mean: "mean of heads", max: "strongest of heads", grid: "all heads" }[head] ?? `head ${Number(head) + 1}`;
+  const of = { mean: "mean over heads", max: "maximum over heads", grid: "all heads" }[head] ?? `head ${Number(head) + 1}`;
   const norm = $("norm").checked && block.norms ? ["by value norm"] : [], sums = wordly() ? ["summed over the tokens of words"] : [];
   const name = [block.label, ...(block.scale ? sums : layer === "rollout" ? [at] : [at, of, ...norm])].join(", ");
   $("maps-name").textContent = name;
   $("view").setAttribute("aria-label", name);
   $("low").textContent = block.scale ? signed(-top) : "0";
   const least = block.scale ? signed(top) : percent(top);
-  const faint = $("faint").checked ? "; colours by the square root" : "";
+  const faint = $("faint").checked ? "; colour by the square root" : "";
   $("top").textContent = `${least}, the largest ${block.scale ? "" : "weight "}shown${faint}`;
 }
 
@@ -226,7 +226,7 @@ function pick(r, c, map = shown) {
 function sentence(map, r, c) {
   const share = block.scale ? signed : percent;
   const name = (side, i) => quoted(names[side][i]) + (names[side].length > 40 ? ` (${i + 1})` : ""); // which of many
-  if (r < 0 && c < 0) return "Point at a token or into the heatmap, or reach them with Tab and the arrow keys.";
+  if (r < 0 && c < 0) return "Point at a token or at a cell of the heatmap, or use Tab and the arrow keys.";
   if (r >= 0 && c >= 0) {
     const looks = [name("rows", r), name("columns", c), share(weight(map, r, c))];
     return block.scale ? `${looks[0]} from ${looks[1]}: ${looks[2]} (${block.label})` : `${looks[0]} looks at ${looks[1]} with ${looks[2]}`;
@@ -241,7 +241,7 @@ function sentence(map, r, c) {
 function candidates(step) {
   $("step").hidden = !data.candidates.length;
   const tokens = data.candidates[step] ?? [];
-  $("step-name").textContent = tokens.length ? `likeliest at step ${step + 1}` : "point at an output token: what else was likely there";
+  $("step-name").textContent = tokens.length ? `most likely at step ${step + 1}` : "point at an output token to see what else was likely";
   $("candidates").replaceChildren(...tokens.map(([token, p]) => {
     const item = make("li", { className: token === names.rows[step] ? "on" : "" }, make("bdi", {}, token), make("span", {}, percent(p)));
     item.style.setProperty("--share", p);
@@ -417,8 +417,8 @@ function panels(seen, top, layered) {
   $("grid").replaceChildren(make("i"), ...range(across).map(() => strip("over")), ...seen.flatMap(({ layer, head, map }, i) => {
     const canvas = image(map, top, Math.max(1, Math.round(Math.max(map.columns, map.rows) / (room * (devicePixelRatio || 1)))));
     const name = [...(layered ? [`layer ${Number(layer) + 1}`] : []), `head ${head + 1}`].join(" · ");
-    const panel = make("button", { type: "button", title: "choose it" }, canvas, long ? name : name.replace(/[a-z]+ /g, ""));
-    panel.setAttribute("aria-label", `${name}: choose it`);
+    const panel = make("button", { type: "button", title: "show this head" }, canvas, long ? name : name.replace(/[a-z]+ /g, ""));
+    panel.setAttribute("aria-label", `show ${name}`);
     panel.onclick = () => { $("layer").value = layer; $("head").value = head; redraw().then(() => $("view").focus()); };
     canvas.onpointermove = (event) => pick(
       Math.max(0, Math.min(map.rows - 1, Math.floor(event.offsetY / canvas.clientHeight * map.rows))),

@@ -30,7 +30,7 @@ from regard.records.tree import Node
 NAMES = {
     "cross": (
         "cross: output looks at input",
-        "output tokens, each while it is written",
+        "output tokens, each as it is generated",
         "input tokens, looked at",
     ),
     "encoder": (
@@ -40,7 +40,7 @@ NAMES = {
     ),
     "decoder": (
         "decoder: output looks back",
-        "output tokens, each while it is written",
+        "output tokens, each as it is generated",
         "tokens read so far, looked at",
     ),
     "occlusion": (
@@ -83,9 +83,9 @@ def attention_page(
     matrices (T, S) named occlusion or gradient.
     """
     if not record.blocks:
-        raise UserError("a page of attention needs a model that has some (model.attention is none)")
+        raise UserError("an attention page needs a model with attention (model.attention is none)")
     if any(not -1 <= node.parent < number for number, node in enumerate(tree)):
-        raise UserError("in a tree of the search, the parent of a node stands before it")
+        raise UserError("in a search tree, each node must come after its parent")
 
     blocks = _attention_blocks(record)
     evidence_chunks: Chunks = {}
@@ -180,7 +180,7 @@ def _block(
     """One kind of attention, or of evidence, for the page: its tokens and its shape."""
     is_evidence = "scale" in more
     if name not in NAMES or (is_evidence and name in record.blocks):
-        raise UserError(f"there is no page of {name}: there is {', '.join(NAMES)}")
+        raise UserError(f"no page for {name!r}; available: {', '.join(NAMES)}")
 
     label, *headings = NAMES[name]
     row_tokens, column_tokens = record.sides(name if name in record.blocks else "cross")
@@ -233,7 +233,7 @@ def _precision(levels: int) -> str:
     half = _error_in_points(0.5, levels)
     hundredth = _error_in_points(0.01, levels)
     return (
-        f"Weights are kept in {levels} steps of their square root: 50 % is exact to "
+        f"Weights are stored in {levels} steps of their square root: 50 % is accurate to "
         f"±{half:.2g} points, 1 % to ±{hundredth:.2g}."
     )
 

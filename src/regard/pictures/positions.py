@@ -17,10 +17,7 @@ def positions_figure(
     """
     matrix = np.asarray(table, dtype=np.float64)  # (N, D)
     if matrix.ndim != 2 or 0 in matrix.shape:
-        raise UserError(
-            f"a table of positions has two dimensions, (positions, width), not the shape "
-            f"{matrix.shape}"
-        )
+        raise UserError(f"expected a table of shape (positions, width), got {matrix.shape}")
 
     count, width = matrix.shape
     figure = blank(11, 4.2, f"{name}: {count} {axis}s × {width} dimensions")
@@ -55,7 +52,7 @@ def bias_figure(bias: ArrayLike, name: str, out: Place = None) -> Figure:
     """
     heads = np.asarray(bias, dtype=np.float64)  # (H, T, S)
     count, queries, keys = heads.shape
-    figure = blank(11, 4.2, f"{name}: what {queries} positions add to the scores of attention")
+    figure = blank(11, 4.2, f"{name}: what {queries} positions add to the attention scores")
     left, right = figure.subplots(1, 2)
 
     image = left.imshow(heads[0], cmap="viridis", aspect="auto", interpolation="nearest")

@@ -41,9 +41,9 @@ STYLES: dict[str, dict[str, Any]] = {
 }
 LEGEND = {
     "chosen": "the answer",
-    "kept": "went on",
+    "kept": "continued",
     "ended": "ended, not the best",
-    "dropped": "dropped at once",
+    "dropped": "dropped immediately",
 }
 FATES = list(STYLES)
 RANKS = {fate: rank for rank, fate in enumerate(FATES)}
@@ -59,7 +59,7 @@ def beam_tree(nodes: Sequence[Node], *, title: str = "", out: Place = None) -> F
     one; each other one gets a row of its own.
     """
     if not nodes:
-        raise UserError("no tree to draw: nothing was tried")
+        raise UserError("no tree to draw: the search has no nodes")
 
     rows = _rows(nodes, FATES)
     if max(rows.values()) >= MAX_ROWS:
@@ -169,7 +169,7 @@ def _draw_score(axes: Axes, node: Node, point: Point, label_width: float) -> Non
     """Write the sum and the mean of the logprobs behind the last token of an answer."""
     x, y = point
     mean = node.total / (node.step + 1)
-    score = f"log p {node.total:.2f}, {mean:.2f} a token".replace("-", "−")
+    score = f"log p {node.total:.2f}, {mean:.2f} per token".replace("-", "−")
     axes.text(x + label_width + 0.2, y, score, fontsize=7.5, va="center")
 
 
@@ -179,7 +179,7 @@ def _draw_legend(figure: Figure, axes: Axes, fates: set[str], hidden: int, colum
         if fate in fates:
             axes.plot([], [], **STYLES[fate], label=LEGEND[fate])
 
-    note = f"{hidden:,} more were dropped at once; they are not drawn" if hidden else None
+    note = f"{hidden:,} more were dropped immediately; they are not drawn" if hidden else None
     figure.legend(
         loc="outside lower center",
         ncols=columns,

@@ -273,8 +273,8 @@ def _kept(run: Run, split: str) -> list[Pair]:
         files = sorted((run.path / "data").glob("*.jsonl"))
         names = " and ".join(file.stem for file in files) or "none"
         raise UserError(
-            f"{run.path}: trained on pairs given from Python, of which it keeps {names}, not "
-            f"{split!r}: give the pairs to judge it by, evaluate(run, pairs)"
+            f"{run.path}: trained on pairs from Python, of which it kept {names}, not {split!r}: "
+            f"pass the pairs to score, evaluate(run, pairs)"
         )
     return pairs
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from regard.data.corpus import Corpus
-from regard.errors import Failed, Interrupted, UserError
+from regard.errors import Failed, Interrupted, UserError, counted
 from regard.inference.translator import Translator
 from regard.models import Seq2Seq
 from regard.models.parts import Parts, find_part, is_own
@@ -70,7 +70,7 @@ def fit(
             _train(run, trainer, parts, validate, reporter, stop_request)
         if world.any(stop_request.came) and not trainer.progress.finished:
             raise Interrupted(
-                f"stopped and saved; go on with: {_way_on(run)}",
+                f"stopped and saved; resume with: {_way_on(run)}",
                 stop_request.signal_number or signal.SIGTERM,  # another process may have got it
             )
 
@@ -106,7 +106,7 @@ def _resumed_trainer(
         if extended:
             progress.finished = False
             progress.waited = 0
-        reporter.say(f"going on from step {progress.step:,} of {trainer.steps:,}")
+        reporter.say(f"resuming from step {progress.step:,} of {trainer.steps:,}")
     return trainer
 
 
@@ -118,8 +118,8 @@ def _say_if_few_checkpoints(run: Run, trainer: Trainer, reporter: Reporter) -> N
     if count < 2:
         often = max(1, trainer.steps // 10)
         reporter.say(
-            f"only {count} checkpoint will be kept, and `regard show training` needs at least two: "
-            f"for that, add train.save_every={often} train.keep=10"
+            f"only {counted(count, 'checkpoint')} will be kept, but `regard show training` needs "
+            f"at least two: to keep more, add train.save_every={often} train.keep=10"
         )
 
 
@@ -209,7 +209,9 @@ class _Hooks:
                     self._board.add_scalar(f"{kind}/{name}", value, values["step"])
         except OSError as error:
             if not self._log_has_gaps:
-                self._reporter.warn(f"{self._problem(error)}: the log has gaps; training goes on")
+                self._reporter.warn(
+                    f"{self._problem(error)}: the log will have gaps; training continues"
+                )
             self._log_has_gaps = True
 
         if self._callback is not None and self._is_first:
@@ -254,11 +256,11 @@ class _Hooks:
         problem = self._problem(failure)
         if progress.finished or self._stop_request.came:
             raise Failed(
-                f"{problem}: the last checkpoint could not be saved; the one before it is whole"
+                f"{problem}: the last checkpoint could not be saved; the previous one is intact"
             ) from failure
         self._reporter.warn(
-            f"{problem}: no checkpoint at step {progress.step:,}; training goes on, the one before "
-            f"it is whole"
+            f"{problem}: no checkpoint at step {progress.step:,}; training continues, the "
+            f"previous one is intact"
         )
 
     def picture(self) -> str:
@@ -301,11 +303,11 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
     step = progress.step
     if factor < 1 / 8:
         rate = trainer.config.rate * progress.factor
-        kept = " (the last checkpoint is good)" if run.checkpoints() else ""
+        kept = " (the last checkpoint is intact)" if run.checkpoints() else ""
         raise Failed(
-            f"step {step:,}: again and again the loss or its gradient is not finite or far out, "
-            f"though the rate was lowered to {rate:.2g}; look at the data, or use a lower "
-            f"train.rate{kept}"
+            f"step {step:,}: the loss or its gradient keeps becoming NaN, infinite or extremely "
+            f"large, although the learning rate was lowered to {rate:.2g}; check the data, or set "
+            f"a lower train.rate{kept}"
         )
 
     with storage.disk_faults_told(run.path):
@@ -318,8 +320,8 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
     progress.skipped = []
     progress.tokens_read = 0
     reporter.warn(
-        f"step {step:,}: too many steps were not finite or far out; back to step "
-        f"{progress.step:,} with a rate of {factor:g} ×"
+        f"step {step:,}: the loss or its gradient was NaN, infinite or extremely large in too "
+        f"many steps; going back to step {progress.step:,} with the learning rate × {factor:g}"
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import group_references
+from regard.errors import counted
 from regard.inference.translator import load
 from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
@@ -85,12 +86,12 @@ def end_of_training(run: Run, trainer: Trainer) -> str:
     progress = trainer.progress
     config = trainer.config
     if progress.step >= trainer.steps:
-        steps = "1 step" if progress.step == 1 else f"{progress.step:,} steps"
+        steps = counted(progress.step, "step")
         return f"Trained for {steps} in {duration(progress.seconds)}."
 
     stopped = f"Stopped at step {progress.step:,} of {trainer.steps:,}"
     if 0 < config.patience <= progress.waited:
-        evaluations = "1 evaluation" if progress.waited == 1 else f"{progress.waited} evaluations"
+        evaluations = counted(progress.waited, "evaluation")
         return f"{stopped}: the dev {config.metric} did not improve in {evaluations}."
 
     words = f"{stopped}: the time limit is reached (train.minutes={config.minutes:g})"
@@ -125,13 +126,13 @@ def _sample_words(run: Run, samples: list[Sample]) -> list[str]:
     short = [sample for sample in samples if len(sample.source) <= LONGEST]
     sample = (short or samples)[0]
     right = sum(sample.is_right for sample in samples)
-    count = len(samples)
+    count = counted(len(samples), "sample answer")
+    match = "matches" if len(samples) == 1 else "match"
     place = run.path / "samples.txt"
     return [
         "A dev sentence:",
         *(f"  {_cut(line)}" for line in sample.lines()),
-        f"{right} of {count} sample answer{'s' * (count != 1)} match{'es' * (count == 1)} "
-        f"the reference; see {place}",
+        f"{right} of {count} {match} the reference; see {place}",
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from regard.config import Settings, build, merge
 from regard.data.splits import Splits, Stream
 from regard.data.tasks import TASKS
+from regard.errors import counted
 
 SAMPLE = 50_000
 TUNED = {"arithmetic": "calculator", "phrases": "demo"}
@@ -88,7 +89,7 @@ class Side:
     def tokenizer(self) -> tuple[str, str]:
         """The kind of tokenizer that suits these texts, and why."""
         if self.mean_words < 1.2 and self.characters / max(1, self.texts) <= 40:
-            return "characters", "one word a line"
+            return "characters", "one word per line"
         if self.words.total() >= 20 * len(self.words) and len(self.words) <= 3000:
             return "words", f"only {len(self.words):,} different words, each seen often"
         return "bpe", f"{len(self.words):,} different words, many of them rare"
@@ -151,7 +152,7 @@ def _text(measured: Survey, name: str) -> tuple[dict[str, Any], str]:
     """Settings of the section text, and why."""
     if name in TASKS:
         kind = TASKS[name].tokenizer
-        return {"tokenizer": kind, "share": True}, f"tokens: {kind} (made for the task)"
+        return {"tokenizer": kind, "share": True}, f"tokens: {kind} (set by the task)"
 
     source, why_source = measured.source.tokenizer()
     target, why_target = measured.target.tokenizer()
@@ -169,10 +170,9 @@ def _text(measured: Survey, name: str) -> tuple[dict[str, Any], str]:
 
 def _model_reason(model: dict[str, Any], pairs: int) -> str:
     """Why the model is as large as it is."""
-    s = "" if pairs == 1 else "s"
     return (
         f"model: {model['encoder_layers']}+{model['decoder_layers']} layers of width "
-        f"{model['width']}, dropout {model['dropout']} ({pairs:,} training pair{s})"
+        f"{model['width']}, dropout {model['dropout']} ({counted(pairs, 'training pair')})"
     )
 
 
@@ -202,7 +202,7 @@ def _data_and_length(
         "patience": 10,
     }
     reason = (
-        f"length: {epochs} passes over the data in batches of {batch_tokens:,} tokens "
-        f"(train.epochs=… for more)"
+        f"length: {counted(epochs, 'epoch')}, in batches of {batch_tokens:,} tokens (to change "
+        f"it, set train.epochs)"
     )
     return data, train, reason

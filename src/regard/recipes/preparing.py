@@ -27,7 +27,7 @@ from regard.data.splits import (
     open_split,
 )
 from regard.data.tasks import TASKS
-from regard.errors import UserError
+from regard.errors import UserError, counted
 from regard.models import build_model
 from regard.models.parts import Parts
 from regard.nn.devices import cpu_has_bf16, pick_device
@@ -144,7 +144,9 @@ def prepare(
     parameters = sum(weight.numel() for weight in model.parameters())
     config = _decide_by_data(config, encoded.corpus, parameters)
     tokens = _tokens_text(source, target)
-    reporter.say(f"{len(encoded.corpus):,} training pairs, {tokens}, {parameters:,} parameters")
+    reporter.say(
+        f"{counted(len(encoded.corpus), 'training pair')}, {tokens}, {parameters:,} parameters"
+    )
 
     facts = _facts(config.data, splits, encoded, leaks, base) | {"parameters": parameters}
     return Run.create(claim, config, source, target, facts)
@@ -165,8 +167,8 @@ def _inherit(given: Settings, base: Run) -> Settings:
         for name, value in wanted.items():
             if value != inherited[section].get(name) and not name.endswith("dropout"):
                 raise UserError(
-                    f"{section}.{name} cannot differ from that of {base.path}, whose weights are "
-                    f"taken over"
+                    f"{section}.{name} cannot change when fine-tuning, since the weights of "
+                    f"{base.path} would not fit; leave it out"
                 )
     return settings.merge({"model": inherited["model"], "text": inherited["text"]}, given)
 
@@ -194,7 +196,7 @@ def _decide_by_machine(config: Config) -> Config:
     precision = config.train.precision
     if precision == "bf16" and device.type == "cpu" and not cpu_has_bf16():
         raise UserError(
-            "train.precision=bf16: this CPU does not run torch's bfloat16 products; use fp32"
+            "train.precision=bf16: this CPU does not support bfloat16 in torch; use fp32"
         )
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -312,10 +314,10 @@ def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
         return
     near = ""
     if leaks.near_dev:
-        near = f" ({leaks.near_dev:,} more but for case and punctuation)"
+        near = f" ({leaks.near_dev:,} more differ only in case or punctuation)"
     reporter.warn(
-        f"{leaks.dev:,} of the dev sources are in the training data too{near}: "
-        f"scores on dev will be too high"
+        f"{leaks.dev:,} of the dev sources also occur in the training data{near}: dev scores will "
+        f"be too high"
     )
 
 
@@ -362,8 +364,8 @@ def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokeniz
     target_kind = kind if text.target_tokenizer == "same" else text.target_tokenizer
     if text.dropout and {kind, target_kind} != {"bpe"}:
         raise UserError(
-            f"text.dropout={text.dropout} leaves out merges of BPE: set text.tokenizer=bpe for "
-            f"both sides, or 0"
+            f"text.dropout={text.dropout} works with BPE only: set text.tokenizer=bpe for both "
+            f"sides, or text.dropout=0"
         )
 
     source_pairs = _to_learn_from(splits.train, kind, config.data.seed)

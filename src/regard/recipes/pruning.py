@@ -50,10 +50,11 @@ def prune(
     translator.settle()  # the heads are silenced in this very model, so it stays where it is
     all_heads = heads_of(translator.model)
     if out.exists():
-        raise UserError(f"{out} exists: name a new folder")
+        raise UserError(f"{out} already exists: choose another folder")
     if not all_heads or not all(attention.projections for _, attention in all_heads.values()):
         raise UserError(
-            f"{old.path}: an RNN has at most one head, and that one has no weights to silence"
+            f"{old.path}: this model has no heads to turn off (an RNN has at most one, without "
+            f"weights)"
         )
 
     pairs = pairs or _validation_pairs(old, 500)
@@ -157,8 +158,8 @@ def _write(old: Run, out: Path, columns: list[_HeadColumns], facts: dict[str, An
     write_card(run)
     with (out / "README.md").open("a", encoding="utf-8") as card:
         card.write(
-            f"\nPruned from {old.path.name}: {len(columns)} of {facts['of']} heads are silent; "
-            f"manifest.json names them.\n"
+            f"\nPruned from {old.path.name}: {len(columns)} of {facts['of']} heads are turned "
+            f"off; manifest.json lists them.\n"
         )
     return run
 

@@ -113,14 +113,14 @@ def two_files(data: Any, target_file: str | Path | None) -> dict[str, str]:
     if target_file is None:
         return {}
     if not isinstance(data, str | Path):
-        raise UserError(f"{target_file}: a second file goes with a file, not with pairs")
+        raise UserError(f"{target_file}: a second file needs a first one, not pairs")
     if data in TASKS:
-        raise UserError(f"{data} is a task; a second file goes with a file")
+        raise UserError(f"{data} is a task; a second file needs a first one")
     for file in (Path(data), Path(target_file)):
         if plain_name(file).lower().endswith(PAIRED_SUFFIXES):
             raise UserError(
-                f"{data} and {target_file}: two files are read side by side, one text a line; a "
-                f"file of pairs goes alone (data.dev_file={target_file} makes it the dev set)"
+                f"{data} and {target_file}: two files must be aligned, one text per line; give a "
+                f"file of pairs alone (for a dev set, add data.dev_file={target_file})"
             )
         if not file.is_file():
             raise UserError(f"{file}: no such file")

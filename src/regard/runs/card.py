@@ -3,6 +3,7 @@
 import re
 from pathlib import Path, PurePath
 
+from regard.errors import counted
 from regard.runs import storage
 from regard.runs.run import Run
 
@@ -22,17 +23,18 @@ def write_card(run: Run) -> None:
         f"# {run.path.name}\n",
         f"A text-to-text model trained with Regard {facts['regard']} (torch {facts['torch']}).\n",
         "| | |\n|---|---|",
-        f"| data | {data}: {facts['pairs']:,} pairs, {facts['duplicates']:,} repeated, "
-        f"{facts['leaks']:,} dev sources in training |",
+        f"| data | {data}: {counted(facts['pairs'], 'pair')}, "
+        f"{counted(facts['duplicates'], 'duplicate')}, {counted(facts['leaks'], 'dev source')} "
+        f"also in the training data |",
         f"| tokens | {_tokens(run)} |",
         f"| model | {model}; {facts['parameters']:,} parameters |",
         f"| best on dev | {_best_scores(run) or 'not evaluated'} (checkpoint {run.best}, chosen by "
         f"{config.train.metric}) |",
         f"| search | beam {config.search.width}, length penalty {config.search.length_penalty} |\n",
-        f"Use it, from the folder in which it was trained (or write the path of this folder):\n\n"
+        f"To use it, run this where it was trained (or give the path of this folder):\n\n"
         f'```\nregard translate {folder} "a text"\nregard evaluate {folder}\n```\n',
-        "It knows what its training data knew and nothing else; `samples.txt` shows answers to "
-        "unseen sources.",
+        "It has learned only from its training data; `samples.txt` shows answers to sources it "
+        "has not seen.",
     ]
     storage.write_text(run.path / "README.md", "\n".join(lines) + "\n")
 

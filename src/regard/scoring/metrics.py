@@ -87,13 +87,13 @@ def check(hypotheses: Texts, references: References, sources: Texts | None = Non
     counts = [len(side) for side in (hypotheses, references, sources) if side is not None]
     if 0 in counts or len(set(counts)) > 1:
         raise UserError(
-            f"outputs, references and sources must pair up, and not be empty; their numbers are "
+            f"outputs, references and sources must have the same length and not be empty; got "
             f"{counts}"
         )
     for i, answers in enumerate(references):
         if isinstance(answers, str) or not answers:
             raise UserError(
-                f"output {i + 1} needs a list of reference texts, at least one, not {answers!r:.40}"
+                f"output {i + 1} needs a list of at least one reference text, not {answers!r:.40}"
             )
 
 

@@ -22,14 +22,17 @@ class Report:
         "mean negative log-likelihood of a reference token, in nats; lower is better",
     ]
     perplexity: Annotated[
-        float, "perplexity", ".4g", "how many tokens the model hesitates between; exp(loss)"
+        float,
+        "perplexity",
+        ".4g",
+        "exp(loss): as if choosing among this many equally likely tokens",
     ]
     token_accuracy: Annotated[
-        float, "token accuracy", ".2%", "next token right, given the reference so far"
+        float, "token accuracy", ".2%", "next token correct, given the reference so far"
     ]
     exact_match: Annotated[float, "exact match", ".2%", "whole output equals a reference"]
-    bleu: Annotated[float | None, "BLEU", ".2f", "overlap of one to four words in a row, 0 to 100"]
-    bleu_signature: Annotated[str | None, "signature", "", "how sacreBLEU counted it"]
+    bleu: Annotated[float | None, "BLEU", ".2f", "overlap of word n-grams (1 to 4), 0 to 100"]
+    bleu_signature: Annotated[str | None, "signature", "", "how sacreBLEU computed it"]
     chrf: Annotated[float, "chrF", ".2f", "overlap of character n-grams, 0 to 100"]
     ter: Annotated[float, "TER", ".2f", "edits per 100 reference words; lower is better"]
     sequence_error: Annotated[

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regard.errors import counted
 from regard.training.batch import Supply, TrainingBatch
 from regard.training.paths import prepare
 from regard.training.trainer import Trainer
@@ -89,7 +90,7 @@ def _memory_words(trainer: Trainer, longest: TrainingBatch) -> list[str]:
 
     parts = len(trainer._fitting(longest))
     if parts > 1:
-        words.append(f"each batch is split into {parts} parts to fit into memory")
+        words.append(f"each batch is split into {parts} parts to fit in memory")
     return words
 
 
@@ -185,12 +186,12 @@ def _pace(trainer: Trainer, steps: int) -> list[str]:
     needed = tokens / speed
     given = 60 * config.minutes - progress.seconds if config.minutes else math.inf
 
-    done = f"{steps:,} steps, about {duration(needed)}"
+    done = f"{counted(steps, 'step')}, about {duration(needed)}"
     if needed > given:
         reached = float(f"{steps * given / needed:.2g}")
-        done = f"about {reached:,.0f} of {steps:,} steps in the {duration(given)} given"
+        done = f"about {reached:,.0f} of {counted(steps, 'step')} in the {duration(given)} allowed"
         if progress.step + reached < config.warmup:
-            done += f", all of them in the warm-up of {config.warmup:,} steps"
+            done += f", all within the warm-up of {counted(config.warmup, 'step')}"
     seconds = min(needed, given)
     form = "%H:%M" if seconds < 12 * 3600 else "%A %H:%M"
     clock = time.strftime(form, time.localtime(time.time() + seconds))
@@ -200,9 +201,9 @@ def _pace(trainer: Trainer, steps: int) -> list[str]:
 def _untimed_pace(trainer: Trainer, steps: int) -> str:
     """The steps to come, where their speed is not measured beforehand."""
     if not trainer.config.minutes:
-        return f"{steps:,} steps"
+        return counted(steps, "step")
     given = 60 * trainer.config.minutes - trainer.progress.seconds
-    return f"at most {steps:,} steps, in the {duration(given)} given"
+    return f"at most {counted(steps, 'step')}, in the {duration(given)} allowed"
 
 
 def _speed(trainer: Trainer) -> float:
@@ -230,4 +231,4 @@ def duration(seconds: float) -> str:
             digits = 0 if unit == "minute" else 1
             return f"{seconds / length:.{digits}f} {unit}s"
     whole = max(1, round(seconds))
-    return "1 second" if whole == 1 else f"{whole} seconds"
+    return counted(whole, "second")

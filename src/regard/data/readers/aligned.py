@@ -27,9 +27,9 @@ def aligned_files(path: Path, source: str, target: str) -> tuple[Path, Path] | N
     if source_file and target_file:
         return source_file, target_file
     if source_file:
-        raise UserError(f"{source_file}: there is no {stem}.{target} beside it")
+        raise UserError(f"{source_file}: {stem}.{target} is missing from the same folder")
     if target_file:
-        raise UserError(f"{target_file}: there is no {stem}.{source} beside it")
+        raise UserError(f"{target_file}: {stem}.{source} is missing from the same folder")
     return None
 
 
@@ -54,7 +54,7 @@ def aligned_reader(source: Path, target: Path, layout: Layout) -> Reader:
     if source_lines != target_lines:
         raise UserError(
             f"{source} has {source_lines:,} lines and {target} has {target_lines:,}; aligned "
-            f"files need as many"
+            f"files need the same number of lines"
         )
 
     def rows(position: ReadSoFar | None) -> Rows:

@@ -48,7 +48,7 @@ def known_encoding(name: str | None) -> str | None:
         canonical = codecs.lookup(name).name
     except (LookupError, ValueError):
         raise UserError(
-            f"data.encoding={name}: no such encoding; give one such as latin-1, cp1252 or utf-16"
+            f"data.encoding={name}: unknown encoding; use one such as latin-1, cp1252 or utf-16"
         ) from None
     return None if canonical in ("utf-8", "utf-8-sig") else canonical
 

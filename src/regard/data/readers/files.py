@@ -89,7 +89,7 @@ def start_of(path: Path, encoding: str | None = None) -> Start:
             f"lines or Parquet, in UTF-8"
         )
     if b"\n" not in block and b"\r" in block.rstrip(b"\r"):
-        raise UserError(f"{path}: its lines end with CR alone; save it with LF")
+        raise UserError(f"{path}: its lines end with CR only; save it with LF line endings")
     return Start(block, complete, found)
 
 

@@ -83,16 +83,16 @@ def _load(path: Path, encoding: str | None) -> list[Any]:
     with files.recoded(path, None, encoding) as file:
         content = file.read(LARGEST_ARRAY + 1)
     if len(content) > LARGEST_ARRAY:
-        raise UserError(f"{path}: a JSON array of more than 100 MB; make it {lines}")
+        raise UserError(f"{path}: a JSON array of more than 100 MB; convert it to {lines}")
     try:
         value = json.loads(content.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: neither a JSON array nor an object a line ({error})") from None
+        raise UserError(f"{path}: neither a JSON array nor one object per line ({error})") from None
 
     items = value if isinstance(value, list) else _only_list(value)
     if items is None:
         raise UserError(
-            f"{path}: one JSON object; give an array of objects, or one object a line, such as "
+            f"{path}: one JSON object; give an array of objects, or one object per line, such as "
             f'{{"source": "…", "target": "…"}}'
         )
     return items
@@ -174,7 +174,7 @@ class _Keys:
         texts = [name for name in names if isinstance(_get(item, name), str | None)]
         advice = "set data.source and data.target"
         if len(texts) == 2:
-            advice = f"perhaps data.source={texts[0]} data.target={texts[1]}"
+            advice = f"try data.source={texts[0]} data.target={texts[1]}"
         raise UserError(
             f"{where}: no {self.source!r} and {self.target!r}; it has {listed} ({advice})"
         )

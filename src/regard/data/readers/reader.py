@@ -85,7 +85,7 @@ class Reader:
         encoding, words = guess(block)
         return UserError(
             f"{self.name}: {undecodable:,} of {lines:,} lines are not UTF-8; it looks like "
-            f"{words}: to read it as that, add data.encoding={encoding}"
+            f"{words}; if it is, add data.encoding={encoding}"
         )
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 _SHEET = (
-    "save the sheet as CSV UTF-8 in the spreadsheet program (File > Save As), or give the frame "
-    "that pandas.read_excel makes of it to regard.train"
+    "save the sheet as CSV UTF-8 in the spreadsheet program (File > Save As), or read it with "
+    "pandas.read_excel and pass the frame to regard.train"
 )
 _PICTURE = "a binary file (a picture); give a file of text pairs"
 _OFFICE = "a binary file (a document); save the pairs as TSV or CSV"
@@ -12,12 +12,12 @@ _OFFICE = "a binary file (a document); save the pairs as TSV or CSV"
 # By how a file begins.
 _MAGIC = {
     b"\xd0\xcf\x11\xe0": f"a binary file (an old Excel or Word document); {_SHEET}",
-    b"\xfd7zXZ": "a binary file packed by xz; unpack it first: xz -d FILE",
-    b"BZh": "a binary file packed by bzip2; unpack it first: bunzip2 FILE",
-    b"\x28\xb5\x2f\xfd": "a binary file packed by Zstandard; unpack it first: zstd -d FILE",
+    b"\xfd7zXZ": "a binary file compressed with xz; decompress it first: xz -d FILE",
+    b"BZh": "a binary file compressed with bzip2; decompress it first: bunzip2 FILE",
+    b"\x28\xb5\x2f\xfd": "a binary file compressed with zstd; decompress it first: zstd -d FILE",
     b"7z\xbc\xaf\x27\x1c": "a binary file (a 7z archive); unpack it and give the file inside",
     b"Rar!": "a binary file (a RAR archive); unpack it and give the file inside",
-    b"\x1f\x8b": "a binary file packed by gzip twice; unpack it once: gunzip FILE",
+    b"\x1f\x8b": "a binary file compressed with gzip twice; decompress it once: gunzip FILE",
     b"\x89PNG": _PICTURE,
     b"\xff\xd8": _PICTURE,
     b"GIF8": _PICTURE,
@@ -52,11 +52,13 @@ def refusal(path: Path, block: bytes) -> str | None:
     if block[257:262] == b"ustar":
         return f"a tar archive; unpack it and give the file inside: tar -xf {path.name}"
     if block[:2] == b"\x80\x04" or block[:2] == b"\x80\x05":
-        return "a binary file (a Python pickle), which is never opened; write JSON lines instead"
+        return (
+            "a binary file (a Python pickle), which is not safe to open; write JSON lines instead"
+        )
 
     head = block[:1_000].lstrip().lower()
     if head.startswith((b"<!doctype html", b"<html")):
-        return "a web page, not data; perhaps the download gave a page instead of the file"
+        return "a web page, not data; the download may have returned a page instead of the file"
     if head.startswith(b"<?xml") and b"<tmx" not in block.lower():
         return "XML, but not TMX; convert it to TMX, TSV or CSV"
     return None

@@ -15,7 +15,7 @@ from regard.data.readers.files import ReadSoFar, Start, plain_name
 from regard.data.readers.header import is_header, plain, text_columns
 from regard.data.readers.quotes import is_quoted
 from regard.data.readers.reader import Layout, Reader, Rows, Skip, text_of
-from regard.errors import UserError
+from regard.errors import UserError, counted
 
 SEPARATORS = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}
 _EXCEL_LINE = re.compile(r'"?sep=(.)"?\r?\n')  # how Excel is told the separator
@@ -146,8 +146,8 @@ def _offer_another_reading(path: Path, start: Start) -> None:
         names = " and ".join(file.name for file in near[:3])
         has = "has" if len(near) == 1 else "have"
         raise UserError(
-            f"{path}: one text a line, and {names} beside it {has} as many; give two files: "
-            f"regard train {_from_here(path)} {_from_here(near[0])}"
+            f"{path}: one text per line, and {names} in the same folder {has} as many lines; give "
+            f"two files: regard train {_from_here(path)} {_from_here(near[0])}"
         )
     lines = [line for line in start.text().split("\n") if line.strip()]
     separator = _separator("\n".join(lines))
@@ -156,8 +156,8 @@ def _offer_another_reading(path: Path, start: Start) -> None:
     widths = {len(row) for row in _some_rows(_Form(separator, quoted=True), "\n".join(lines))}
     if len(widths) == 1:
         raise UserError(
-            f"{path}: it has no tabs; if {SEPARATORS[separator]} separate its columns, call it "
-            f"{Path(plain_name(path)).stem}.csv"
+            f"{path}: no tabs found; if its columns are separated by {SEPARATORS[separator]}, "
+            f"rename it to {Path(plain_name(path)).stem}.csv"
         )
 
 
@@ -217,7 +217,10 @@ def _column(
         return int(wanted) - 1
 
     if wanted.isdecimal():
-        raise UserError(f"{where}: no column {wanted}; it has {len(first)} ({setting}={wanted})")
+        raise UserError(
+            f"{where}: no column {wanted}; it has {counted(len(first), 'column')} "
+            f"({setting}={wanted})"
+        )
     listed = ", ".join(repr(_short(cell.strip())) for cell in first) or "one column"
     raise UserError(
         f"{where}: no column {wanted!r}; it has {listed} ({setting} is a name in the header, or "
@@ -237,17 +240,17 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
     """What a person should know about how a table is read."""
     notes = []
     if form.separator == "\t" and form.quoted:
-        notes.append(f"{path.name}: its cells are quoted; the quotes are taken off")
+        notes.append(f"{path.name}: cells are quoted; the quotes are removed")
     used = (columns.source, columns.target)
     if columns.names is not None:
         names = columns.names
         pair = f"{names[used[0]]} → {names[used[1]]}"
         notes.append(
-            f"{path.name}: line {form.preface + 1} is a header, {pair} (data.header=no reads it "
-            f"as a pair)"
+            f"{path.name}: line {form.preface + 1} is a header, {pair} (to read it as a pair, set "
+            f"data.header=no)"
         )
         unused = [
-            name or f"{column + 1} (without a name)"
+            name or f"{column + 1} (unnamed)"
             for column, name in enumerate(names)
             if column not in used
         ]
@@ -271,8 +274,8 @@ def _columns_text(unused: list[str]) -> str:
     are = "are" if len(unused) > 1 else "is"
     more = ", …" if len(unused) > 5 else ""
     return (
-        f"column{s} {', '.join(unused[:5])}{more} {are} not used (data.source and data.target "
-        f"choose columns)"
+        f"column{s} {', '.join(unused[:5])}{more} {are} not used (to choose columns, set "
+        f"data.source and data.target)"
     )
 
 
@@ -303,7 +306,7 @@ class _PlainTsv:
         """The two texts of a line."""
         text = text_of(line).strip("\r")
         if "\r" in text:  # the end of a line, to some programs
-            raise Skip("a CR inside")
+            raise Skip("CR inside a text")
         columns = text.split("\t", 2)
         if len(columns) == 2:
             return columns
@@ -390,7 +393,7 @@ def _records(lines: Iterator[str], form: _Form) -> Iterator[tuple[int, list[str]
 def _pick(cells: list[str] | None, columns: _Columns, width: int, form: _Form) -> list[str]:
     """The two texts of a row."""
     if cells is None:
-        raise Skip("an open quote, or too long")
+        raise Skip("unclosed quote, or too long")
     if not any(cells):
         raise Skip("empty line")
     if len(cells) == 1:
@@ -405,5 +408,5 @@ def _pick(cells: list[str] | None, columns: _Columns, width: int, form: _Form) -
         if not text.isascii():
             text.encode("utf-8", "surrogateescape").decode()  # tells bytes that were not UTF-8
     if not form.quoted and "\r" in "".join(texts):
-        raise Skip("a CR inside")
+        raise Skip("CR inside a text")
     return [text.replace("\r\n", "\n") for text in texts]

@@ -129,10 +129,7 @@ class _Parser:
         raise self._refusal()
 
     def _refusal(self) -> UserError:
-        return UserError(
-            f"{self._path}: it declares or uses XML entities, which are not read; export it "
-            f"without a DTD"
-        )
+        return UserError(f"{self._path}: XML entities are not supported; export it without a DTD")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if name == "tu":

@@ -86,8 +86,7 @@ def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
         misses += 1
         if misses > 10_000:
             raise UserError(
-                f"too few different examples for a {split} split; ask for longer ones or more "
-                f"symbols"
+                f"too few different examples for a {split} split; use longer ones or more symbols"
             )
 
 
@@ -95,7 +94,7 @@ def yes_or_no(name: str, value: str | int) -> bool:
     """A flag as people write it."""
     word = str(value).lower()
     if word not in ("true", "yes", "1", "false", "no", "0"):
-        raise UserError(f"{name}={value}: say true or false")
+        raise UserError(f"{name}={value}: must be true or false")
     return word in ("true", "yes", "1")
 
 
@@ -106,7 +105,7 @@ def whole_number(name: str, value: str | int) -> int:
     except (ValueError, TypeError, OverflowError):
         number = -1
     if number < 0 or (isinstance(value, float) and value != number):
-        raise UserError(f"{name}={value}: must be a whole number, not below 0")
+        raise UserError(f"{name}={value}: must be a whole number, at least 0")
     return number
 
 

@@ -521,7 +521,7 @@ def phrases(rng: Rng, split: str) -> Iterator[PhrasePair]:
             seen.add(phrase.english)
             misses = 0
             yield phrase
-    raise UserError(f"the grammar has no more than {len(seen):,} {split} phrases: ask for fewer")
+    raise UserError(f"the grammar has only {len(seen):,} {split} phrases; use fewer")
 
 
 def generate(rng: Rng, *, split: str) -> Iterator[tuple[str, str]]:

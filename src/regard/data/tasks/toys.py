@@ -76,7 +76,7 @@ def letters(
     """
     if not 1 <= symbols <= 26 or length < 1:
         raise UserError(
-            f"symbols={symbols} length={length}: symbols goes from 1 to 26 and length begins at 1"
+            f"symbols={symbols} length={length}: symbols must be from 1 to 26, length at least 1"
         )
     shortest, longest = 1, length
     if split == "long":
@@ -96,7 +96,7 @@ def dates(rng: Random, *, split: str, first: int, last: int) -> Pairs:
     """Days of the years first to last as people write them, in all these forms, to ISO 8601."""
     if not 1 <= first <= last <= 9999:
         raise UserError(
-            f"first={first} last={last}: years go from 1 to 9999, the first before the last"
+            f"first={first} last={last}: years must be from 1 to 9999, first no later than last"
         )
     first_day = date(first, 1, 1).toordinal()
     last_day = date(last, 12, 31).toordinal()
@@ -128,7 +128,9 @@ def listops(rng: Random, *, split: str, depth: int, length: int) -> Pairs:
     The split "long" has from length + 1 to twice as many.
     """
     if depth < 1 or length < 4:
-        raise UserError(f"depth={depth} length={length}: depth begins at 1 and length at 4")
+        raise UserError(
+            f"depth={depth} length={length}: depth must be at least 1, length at least 4"
+        )
     shortest, longest = 4, length
     if split == "long":
         shortest, longest = length + 1, 2 * length
