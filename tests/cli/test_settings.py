@@ -35,7 +35,9 @@ def test_every_setting_has_a_line_and_its_help():
 
 def test_one_setting_tells_what_is_allowed():
     assert call("train.metric").splitlines()[0] == "train.metric=loss"
-    assert "Allowed: loss, accuracy, exact_match, bleu." in " ".join(call("train.metric").split())
+    assert "Allowed: loss, accuracy, exact_match, bleu, custom:Name." in " ".join(
+        call("train.metric").split()
+    )
     assert "Allowed: a whole number, at least 0." in call("train.steps")
 
 

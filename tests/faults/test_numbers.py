@@ -142,7 +142,7 @@ def poison(monkeypatch):
         return total * math.nan if kind == "loss" else total
 
     monkeypatch.setattr(Trainer, "_gradient", gradient)
-    monkeypatch.setattr("regard.recipes.fitting._finish", lambda run, device, parts: None)
+    monkeypatch.setattr("regard.recipes.fitting.finish", lambda run, trainer, parts, reporter: None)
 
     def ask(where):
         asked[:] = [where]

@@ -42,7 +42,7 @@ def test_too_long_or_none():
 def test_a_result_and_a_run_show_themselves(run):
     result = regard.load(run)("12<b>+3")
     shown = result._repr_html_()
-    assert "12&lt;b&gt;+3 → <b>" in shown
+    assert "<bdi>12&lt;b&gt;+3</bdi> → <b>" in shown
     assert "warning: not in the vocabulary: &lt;" in shown
     assert shown.count("<table") == 1
     shown = run._repr_html_()

@@ -147,7 +147,7 @@ def test_too_little_memory_splits_batches(trainer, monkeypatch):
     forecast(trainer, said.append)
     longest = module._longest(trainer)
     assert 0.5 * longest.padded_tokens <= trainer.largest_fitting < 5 / 8 * longest.padded_tokens
-    assert "; each batch is split into 2 parts to fit in memory; " in said[0]
+    assert "each batch is split into 2 parts to fit in memory; " in said[0]
 
 
 def test_running_out_of_memory_splits_batches(trainer, monkeypatch):
