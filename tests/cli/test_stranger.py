@@ -76,7 +76,7 @@ def test_a_strangers_file_trains(file, command):
 MISTAKES = {
     "empty file": (["train", "empty.tsv"], "empty"),
     "only blank lines": (["train", "blank.tsv"], "blank.tsv"),
-    "folder without files": (["train", "folder"], "no train"),
+    "folder without files": (["train", "folder"], "contains nothing: expected train.tsv"),
     "binary file": (["train", "picture.tsv"], "binary file"),
     "missing file": (["train", "missing.tsv"], "missing.tsv"),
     "unknown data": (["train", "arithmetik"], "did you mean arithmetic?"),
@@ -97,7 +97,10 @@ MISTAKES = {
         "'steps=3' is not a setting: write train.steps=3",
     ),
     "missing config": (["train", "good.tsv", "--config", "my.toml"], "my.toml: no such file"),
-    "nothing short enough": (["train", "good.tsv", "data.max_length=1"], "no pair is left"),
+    "nothing short enough": (
+        ["train", "good.tsv", "data.max_length=1"],
+        "every pair has more than",
+    ),
     "column of a TSV": (
         ["train", "good.tsv", "data.source=en"],
         "no column 'en'; it has 'I have 1 cats', \"j'ai 1 chats\"",

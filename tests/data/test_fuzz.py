@@ -111,7 +111,7 @@ def wanted(data: bytes) -> tuple[list[tuple[int, str, str]], dict[int, str]]:
         text = re.sub(r"^\r+|\r+$", "", text.removeprefix("\ufeff"))
         found = [re.sub(r"^ +| +$", "", column) for column in text.split("\t")] + [""]
         if "\r" in text:
-            without[number] = "a CR inside"
+            without[number] = "CR inside a text"
         elif not found[0] + found[1]:
             without[number] = "empty line"
         elif "\t" not in text:

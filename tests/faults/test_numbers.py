@@ -219,7 +219,7 @@ def test_more_than_ten_left_out_and_training_goes_back(tmp_path, train, poison):
     }
     run = train(tmp_path / "run", **given)
     assert run.said.count("warning") == 1
-    assert "step 40: too many steps" in run.said.replace("\n", " ")
+    assert "in too many steps; going back to step 20" in run.said.replace("\n", " ")
     assert "back to step 20 with the learning rate × 0.5" in run.said
     assert [r / rates(run)[0] for r in rates(run)] == [1, 1, 0.5, 0.5, 0.5, 0.5]
     assert [r["step"] for r in run.records() if r["kind"] == "train"] == [10, 20, 30, 40, 50, 60]

@@ -339,7 +339,7 @@ def test_a_model_without_attention_has_evidence_too(tiny, tmp_path):
     [
         ((TEXT, "--token", "nowhere"), "--token: 'nowhere' is not in the answer; choose one of 0:"),
         ((TEXT, "--token", "99"), "--token: '99' is not in the answer; choose one of 0:"),
-        (("",), "'' has no answer"),
+        (("",), "the answer is empty"),
         (("--beem",), "no option --beem; did you mean --beam?"),
     ],
 )

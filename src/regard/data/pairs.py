@@ -17,6 +17,10 @@ class Pair(NamedTuple):
     line: int
 
 
+CURES = {"not UTF-8": "data.encoding=latin-1 or cp1252 may read them"}
+"""What to do about lines that were skipped for a reason."""
+
+
 class Skipped:
     """Which lines were left out and why: counts, and the first ten line numbers of each reason.
 
@@ -51,7 +55,10 @@ class Skipped:
             if count > 10:
                 numbers += ", …"
             units = self.unit if count == 1 else f"{self.unit}s"
-            messages.append(f"{file}: skipped {count:,} {units}: {reason} ({units} {numbers})")
+            message = f"{file}: skipped {count:,} {units}: {reason} ({units} {numbers})"
+            if reason in CURES:
+                message += f"; {CURES[reason]}"
+            messages.append(message)
         return messages
 
 

@@ -15,7 +15,7 @@ from regard.data.kept import Kept
 from regard.data.pairs import Pair
 from regard.data.splits import Leaks, Splits, Stream, leaks
 from regard.recipes.planning import Side, choose, survey
-from regard.recipes.preparing import learn_tokenizers, open_splits
+from regard.recipes.preparing import learn_tokenizers, open_splits, questionable
 from regard.recipes.reporter import Reporter
 from regard.text.encoder import encoder_for
 from regard.text.tokenizer import Tokenizer
@@ -100,7 +100,7 @@ def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspectio
         leaks=leaks(splits),
         reading=list(splits.reading),
         skipped=splits.skipped.lines(),
-        notes=splits.notes,
+        notes=[*splits.notes, *questionable(config.data, splits)],
         samples=[_sample(pair, source, target) for pair in shown],
         lengths=_histogram(source_lengths, target_lengths),
         max_length=config.data.max_length,

@@ -12,6 +12,7 @@ import torch
 from regard import config as settings
 from regard.config import Config, DataConfig, Settings
 from regard.data.corpus import Corpus, encode
+from regard.data.doubts import LOOKED_AT, find_doubts
 from regard.data.held_out import write_held_out
 from regard.data.items import Items
 from regard.data.kept import Kept
@@ -123,6 +124,8 @@ def prepare(
     splits = _read_once(data, pairs, claim, reporter)
     for line in splits.reading:
         reporter.say(line)
+    for line in questionable(data, splits):
+        reporter.warn(line)
     given = _with_columns(given, splits)
     if plan_settings:
         given = _plan(given, splits, reporter)
@@ -221,6 +224,13 @@ def _decide_by_data(config: Config, corpus: Corpus, parameters: int) -> Config:
 
 
 # data
+
+
+def questionable(data: DataConfig, splits: Splits) -> list[str]:
+    """What looks wrong with the training pairs, a line each. Built-in tasks are never asked."""
+    if data.path in TASKS:
+        return []
+    return find_doubts(splits.train.sample(LOOKED_AT, data.seed))
 
 
 def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Reporter) -> Splits:
