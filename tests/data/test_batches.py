@@ -182,7 +182,7 @@ def test_a_corpus_holds_what_fits_whole(tmp_path_factory, data, max_length: int)
     pairs = [Pair(source, tuple(targets), line) for line, (source, targets) in enumerate(data, 1)]
     skipped = Skipped()
     if not rows:
-        with pytest.raises(UserError, match="no pair is left"):
+        with pytest.raises(UserError, match="every pair has more than"):
             encode(pairs, BYTES, BYTES, path, max_length=max_length, skipped=skipped)
         assert not list(path.parent.iterdir())
         return

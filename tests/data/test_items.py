@@ -178,7 +178,7 @@ def test_empty_cells_are_skipped_and_counted() -> None:
     [
         ([{"en": "a", "fr": "b", "de": "c"}], "no 'source' or 'target', only 'en', 'fr', 'de'"),
         ([{"source": "a", "fr": "b", "de": "c"}], "no 'target', only 'source', 'fr', 'de'"),
-        ([*dicts("source", "target"), ("a", "b")], "item 31 of the pairs is no dict"),
+        ([*dicts("source", "target"), ("a", "b")], "item 31 of the pairs is not a dict"),
         ([*PAIRS, {"source": "a", "target": "b"}], "item 31 of the pairs is {'source'"),
         (["ab", "cd"], "item 1 of the pairs is 'ab': a pair is"),
         (("hello", "bonjour"), "item 1 of the pairs is 'hello'"),
@@ -189,7 +189,7 @@ def test_empty_cells_are_skipped_and_counted() -> None:
         ([(["a"], "b")], r"the source is \['a'\] \(list\), not text"),
         ({"cat": "chat"}, r"list\(data.items\(\)\)"),
         ({"source": ["a"], "target": []}, "'source' has 1, 'target' has 0"),
-        ([], "there is no item"),
+        ([], "there are no items"),
         ([("", "")], r"skipped 1 item: empty source \(item 1\)"),
         (3, r"data is 3 \(int\)"),
         (b"ab", "data is b'ab'"),

@@ -204,7 +204,7 @@ def test_positions(tmp_path: Path) -> None:
     ]
     assert len({line.get_linestyle() for line in curved.get_lines()}) == 4
     positions_figure(np.zeros((1, 1)), "tiny", tmp_path / "t.svg")
-    with pytest.raises(UserError, match="two dimensions"):
+    with pytest.raises(UserError, match="shape"):
         positions_figure(np.ones(3), "flat")
 
 

@@ -54,7 +54,7 @@ def test_the_command_line_judges_it_too(trained: regard.Run) -> None:
 
 
 def test_what_it_did_not_keep_is_told(trained: regard.Run) -> None:
-    with pytest.raises(regard.UserError, match=r"keeps dev and test, not 'train'.*evaluate\(run, "):
+    with pytest.raises(regard.UserError, match=r"kept dev and test, not 'train'.*evaluate\(run, "):
         regard.evaluate(trained, split="train")
 
 
