@@ -1,4 +1,4 @@
-"""Train a small translator on built-in sentences in two minutes, and look at it."""
+"""Train a small translator on built-in sentences in about three minutes, and look at it."""
 
 from pathlib import Path
 
