@@ -105,8 +105,8 @@ def measure(path: Path, pairs: int, small: bool) -> dict[str, Any]:
 
     class Watching(Reporter):
         @contextmanager
-        def bar(self, total: int, *_: Any, **__: Any) -> Iterator[Callable[[int, str], None]]:
-            def tick(done: int, note: str) -> None:
+        def bar(self, total: int, *_: Any, **__: Any) -> Iterator[Callable[..., None]]:
+            def tick(done: int, *notes: str, at_most: float = 0.0) -> None:
                 if total == STEPS:
                     mark("first step")
                     raise Stop
