@@ -8,7 +8,8 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "your-own-parts.md"
 CODE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 SHORTER = [
-    ('"train": 5000', '"train": 60, "dev": 12, "test": 12'),
+    ('"train": 10000', '"train": 60, "dev": 12, "test": 12'),
+    ('"steps": 1200', '"steps": 6, "tensorboard": "off"'),
     ('"steps": 400', '"steps": 6, "tensorboard": "off"'),
     ('"evaluate_every": 50', '"evaluate_every": 3'),
 ]
