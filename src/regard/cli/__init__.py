@@ -133,7 +133,7 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 
 @app.command()
 def demo(out: Out = None) -> None:
-    """Train English → French on built-in sentences, in about three minutes."""
+    """Train English → French on built-in sentences (three minutes)."""
     from regard.recipes.demo import demo as run_demo
 
     run_demo(out)
