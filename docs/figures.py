@@ -81,7 +81,7 @@ def main() -> None:
     )
     curves({"phrases": run.records()}, HERE / "curves.png")
 
-    brief = {"preset": "course", "train": {"epochs": 35, "threads": 1}}
+    brief = {"preset": "course-tuned", "train": {"epochs": 35, "threads": 1}}
     digits, names = trained("digits", "arithmetic", **brief), [*map(str, range(10))]
     lost = trained("digits without positions", "arithmetic", **brief, model={"position": "none"})
     runs = {"with positions": digits, "without positions": lost}

@@ -38,7 +38,7 @@ runs = {}
 for position in ("sinusoidal", "none"):
     runs[position] = regard.train(
         "arithmetic",
-        preset="course",
+        preset="course-tuned",
         out=args.out / position,
         data=data,
         model={"position": position},

@@ -165,6 +165,7 @@ COMPANIONS = {
     "model.heads transformer": {"width": 2**40},
     "model.wait transformer": {"causal": True},
     "model.width rnn": {"bidirectional": False},
+    "model.readout rnn": {"attention": "before"},
     "train.steps": {"epochs": 1},
 }
 
@@ -214,6 +215,8 @@ def test_every_number_has_bounds_and_nothing_else_has(spec):
         assert spec.below == 1
     elif spec.name == "seed":
         assert spec.below == 2**63
+    elif spec.name == "reserved":
+        assert spec.below == 13
     else:
         assert spec.below is None
 
@@ -232,7 +235,7 @@ def test_the_lower_bound_is_the_smallest_value(spec):
 def test_the_upper_bound_is_the_first_value_refused(spec):
     largest = just_below(spec, spec.below)
     assert build_with(spec, largest) == largest
-    told = rf"^{spec.section}\.{spec.name}={spec.below}: must be less than (1|2\^63)$"
+    told = rf"^{spec.section}\.{spec.name}={spec.below}: must be less than (1|13|2\^63)$"
     for number in (spec.below, str(spec.below)):
         with pytest.raises(UserError, match=told):
             build_with(spec, number)

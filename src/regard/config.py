@@ -25,6 +25,7 @@ They come in layers, which are merged value by value.
 ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
 PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
 TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
+Tie = Literal["none", "inputs", "target", "all"]
 SEEDS = 2**63  # torch takes seeds of 63 bits
 
 Value = TypeVar("Value")
@@ -73,6 +74,10 @@ class DataConfig:
     )
     limit: int = setting(
         0, "Use at most this many training pairs, taken evenly from the file. 0: all.", least=0
+    )
+    order: Literal["random", "file"] = setting(
+        "random",
+        "How to split the pairs; file: the first data.limit train, then come dev, then test.",
     )
     group: Literal["source", "pair"] = setting(
         "source",
@@ -127,6 +132,15 @@ class TextConfig:
     size: int = setting(
         8000, "Maximum vocabulary size for the words, bpe and unigram tokenizers.", least=1
     )
+    min_count: int = setting(
+        1, "How often a word or character must occur to be in the vocabulary.", least=1
+    )
+    reserved: int = setting(
+        12,
+        "Ids to reserve for <mask>, sentinels and tags, beside <pad>, <bos>, <eos> and <unk>.",
+        least=0,
+        below=13,
+    )
     share: bool = setting(True, "Share one vocabulary between source and target.")
     dropout: float = setting(
         0.0, "Probability of skipping a BPE merge in training (BPE-dropout).", least=0, below=1
@@ -168,15 +182,21 @@ class TransformerConfig:
     placement: Literal["pre", "post"] = setting(
         "pre", "Normalize before each sublayer (pre) or after its residual connection (post)."
     )
+    final_norm: Literal["auto", "yes", "no"] = setting(
+        "auto", "Normalize once more after the last layer. auto: only if placement=pre."
+    )
     activation: Literal["relu", "gelu", "geglu", "swiglu"] = setting(
         "relu", "Activation of the feed-forward layers; geglu and swiglu are gated."
     )
     residual: bool = setting(True, "Use residual connections; set to false to see what they do.")
     feedforward: bool = setting(True, "Use feed-forward layers; false leaves attention only.")
-    tie: Literal["none", "target", "all"] = setting(
-        "all", "Tie target embeddings and output layer; all: the source embeddings, too."
+    tie: Tie = setting(
+        "all",
+        "Share weights: target embeddings and output (target), source, too (all), or inputs only.",
     )
+    scale_embeddings: bool = setting(True, "Multiply the embeddings by √width.")
     bias: bool = setting(True, "Use biases in the attention projections.")
+    output_bias: bool = setting(False, "Use a bias in the output layer.")
     dropout: float = setting(
         0.1, "Dropout on the output of each sublayer and on the embeddings.", least=0, below=1
     )
@@ -199,6 +219,13 @@ class TransformerConfig:
         "Wait-k: target token t = 0, 1, … sees wait + t source tokens. 0: all. Needs causal.",
         least=0,
     )
+
+    @property
+    def ends_with_norm(self) -> bool:
+        """Whether there is a norm after the last layer."""
+        if self.final_norm == "auto":
+            return self.placement == "pre"
+        return self.final_norm == "yes"
 
     def __post_init__(self) -> None:
         self._check_heads()
@@ -241,7 +268,9 @@ class RNNConfig:
     """
 
     kind: Literal["rnn"] = setting("rnn", "Model architecture.")
-    cell: Literal["rnn", "gru", "lstm"] = setting("lstm", "Kind of recurrent cell.")
+    cell: Literal["rnn", "gru", "lstm", "linear"] = setting(
+        "lstm", "Kind of recurrent cell; linear: an RNN without tanh, for experiments."
+    )
     width: int = setting(256, "Width of the decoder state.", least=1)
     embedding: int = setting(256, "Width of the embeddings.", least=1)
     encoder_layers: int = setting(1, "Number of encoder layers.", least=1)
@@ -258,9 +287,17 @@ class RNNConfig:
     score_width: int = setting(
         0, "Hidden width of the additive score. 0: the width of the decoder.", least=0
     )
-    tie: Literal["none", "target", "all"] = setting(
+    bridge: Literal["top", "layers"] = setting(
+        "top",
+        "First decoder states: made of the encoder's top layer, or those of its layers unchanged.",
+    )
+    readout: Literal["tanh", "state", "context"] = setting(
+        "tanh",
+        "The output layer reads tanh(W[context; state]), the state, or [context; state] (context).",
+    )
+    tie: Tie = setting(
         "none",
-        "Tie target embeddings and output layer; all: source, too. Needs embedding = width.",
+        "Share weights, as in the Transformer; target and all need embedding = width.",
     )
     dropout: float = setting(
         0.2, "Dropout on embeddings, between layers and before the output.", least=0, below=1
@@ -270,13 +307,38 @@ class RNNConfig:
     )
 
     def __post_init__(self) -> None:
+        self._check_readout()
         self._check_tie()
+        self._check_bridge()
         self._check_directions()
 
+    def _check_readout(self) -> None:
+        if self.attention == "after" and self.readout == "state":
+            raise UserError(
+                "model.readout=state never looks at the source if model.attention=after: choose "
+                "another readout, or model.attention=before"
+            )
+        if self.attention == "none" and self.readout == "context":
+            raise UserError("model.readout=context needs model.attention=before or after")
+
     def _check_tie(self) -> None:
-        if self.tie != "none" and self.embedding != self.width:
+        if self.tie not in ("target", "all"):
+            return
+        if self.readout == "context":
+            raise UserError(
+                f"model.tie={self.tie} cannot go with model.readout=context: its output layer is "
+                f"twice as wide as the embeddings; set model.tie=none or inputs"
+            )
+        if self.embedding != self.width:
             raise UserError(
                 f"model.tie={self.tie} needs model.embedding = model.width = {self.width}"
+            )
+
+    def _check_bridge(self) -> None:
+        if self.bridge == "layers" and self.encoder_layers != self.decoder_layers:
+            raise UserError(
+                f"model.bridge=layers needs as many decoder layers as encoder layers, not "
+                f"{self.decoder_layers} and {self.encoder_layers}"
             )
 
     def _check_directions(self) -> None:

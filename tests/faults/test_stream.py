@@ -87,7 +87,7 @@ def follow(process, lines) -> None:
     print({at: f"{size / 1024:.1f} MiB" for at, size in seen.items()})
     early = statistics.median(size for at, size in seen.items() if at <= lines // 2)
     late = statistics.median(size for at, size in seen.items() if at > lines // 2)
-    # One reading goes up and down by some MiB, with the lengths of a burst; the middle one does not.
+    # A reading goes up and down by some MiB, with the lengths of a burst; the median does not.
     assert late - early < 4 * 1024, seen
 
 

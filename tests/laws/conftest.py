@@ -72,6 +72,10 @@ def rnns() -> Iterator[tuple[str, RNNConfig]]:
     yield "lstm-before-readable", tiny_rnn(cell="lstm", attention="before", fast=False)
     yield "gru-tie-target", tiny_rnn(cell="gru", tie="target")
     yield "lstm-tie-all", tiny_rnn(tie="all")
+    plain = {"bridge": "layers", "encoder_layers": 2, "decoder_layers": 2}
+    yield "gru-plain-state", tiny_rnn(cell="gru", attention="before", readout="state", **plain)
+    yield "lstm-plain-context", tiny_rnn(readout="context", tie="inputs", **plain)
+    yield "linear", tiny_rnn(cell="linear", score="additive")
     yield "lstm-narrow-score", tiny_rnn(score="additive", score_width=5, embedding=12)
 
 
@@ -98,6 +102,14 @@ def transformers() -> Iterator[tuple[str, TransformerConfig]]:
         "tie-none": {"tie": "none"},
         "tie-target": {"tie": "target"},
         "no-bias": {"bias": False},
+        "d2l": {"placement": "post", "bias": False, "output_bias": True, "tie": "none"},
+        "course": {
+            "placement": "post",
+            "final_norm": "yes",
+            "scale_embeddings": False,
+            "output_bias": True,
+            "tie": "inputs",
+        },
         "one-head": {"heads": 1},
         "one-layer": {"encoder_layers": 1, "decoder_layers": 1},
         "causal": {"causal": True},

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.text import tokenizer as tokenizer_module
+from regard.text.encoder import encoder_for
 from regard.text.tokenizer import (
     Tokenizer,
     from_json,
@@ -19,7 +20,7 @@ from regard.text.tokenizer import (
     save_tokenizers,
     train_tokenizer,
 )
-from regard.text.vocabulary import BOS, EOS, FIRST, PAD, SPECIALS, UNK
+from regard.text.vocabulary import BOS, EOS, FIRST, PAD, SPECIALS, UNK, UNKNOWN
 
 TEXTS = ["he's calm . 😀", "il est calme !", "العربية hello hello <eos>", "déjà vu, 1 + 1 = 2"] * 20
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
@@ -288,3 +289,32 @@ def test_training_is_the_same_in_every_process() -> None:
 def test_text_needs_no_torch() -> None:
     program = "import regard.text.tokenizer, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# ---- what a vocabulary holds ----
+
+
+@pytest.mark.parametrize("reserved", [0, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fewer_reserved_ids(kind, reserved):
+    """Ids move down by those not reserved; everything else stays."""
+    usual = TOKENIZERS[kind]
+    moved = FIRST - 4 - reserved
+    tokenizer = train_tokenizer(kind, iter(TEXTS), size=400 - moved, reserved=reserved)
+    assert tokenizer.first == 4 + reserved
+    assert tokenizer.size == usual.size - moved
+    again = from_json(tokenizer.to_json())
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        assert ids == [id - moved if id >= FIRST else id for id in usual.encode(text)]
+        assert tokenizer.decode(ids) == usual.decode(usual.encode(text))
+        assert again.encode(text) == ids
+        flat, _ = encoder_for(tokenizer)([text])
+        assert flat.tolist() == ids
+
+
+def test_rare_words_are_unknown():
+    tokenizer = train_tokenizer("words", ["a a b", "c c b d"], size=100, min_count=2)
+    assert tokenizer.decode(tokenizer.encode("a b c d")) == f"a b c {UNKNOWN}"
+    with pytest.raises(UserError, match=r"text\.min_count=9"):
+        train_tokenizer("words", ["a a b"], size=100, min_count=9)

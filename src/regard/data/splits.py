@@ -158,6 +158,7 @@ class Deal:
     """How pairs are dealt out."""
 
     limit: int | None = None  # at most so many training pairs, drawn evenly over the file
+    order: str = "random"  # or "file": the first pairs train, the next are dev, the next test
     # What never spans two splits: equal sources, or ("pair") whatever shares a source or a target.
     group: str = "source"
     dev: int | None = None  # so many pairs; None: a twentieth, at most 2,000
@@ -615,16 +616,17 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
     if dev == test == 0 and deal.limit is None:
         return splits
 
-    seed = deal.seed or 0
-    keys = _groups(splits.train, deal.group, seed)
-    if (dev or 0) + (test or 0) >= len(keys):
-        raise UserError(
-            f"{splits.name}: dev={dev or 0} and test={test or 0} leave none of the {len(keys):,} "
-            f"pairs for training; lower data.dev or data.test"
-        )
-    codes = _deal(keys, dev, test)
-    if deal.limit is not None:
-        _thin(codes, deal.limit, seed)
+    if deal.order == "file":
+        pairs = splits.train.count()
+        _check_counts(splits.name, pairs, dev, test)
+        codes = _deal_in_order(pairs, deal.limit, dev, test)
+    else:
+        seed = deal.seed or 0
+        keys = _groups(splits.train, deal.group, seed)
+        _check_counts(splits.name, len(keys), dev, test)
+        codes = _deal(keys, dev, test)
+        if deal.limit is not None:
+            _thin(codes, deal.limit, seed)
 
     read_all = splits.train.read
     present = np.unique(codes)
@@ -639,6 +641,38 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
             f"{splits.name}: too few pairs to hold any out; dev uses the training pairs"
         )
     return splits
+
+
+def _check_counts(name: str, pairs: int, dev: int | None, test: int | None) -> None:
+    """Refuse to hold out everything."""
+    if (dev or 0) + (test or 0) >= pairs:
+        raise UserError(
+            f"{name}: dev={dev or 0} and test={test or 0} leave none of the {pairs:,} pairs for "
+            f"training; lower data.dev or data.test"
+        )
+
+
+def _deal_in_order(pairs: int, limit: int | None, dev: int | None, test: int | None) -> Codes:
+    """The split of each pair: the first ones train, the next are dev, the next test."""
+    usual = _usual(pairs)
+    dev_count = usual if dev is None else dev
+    test_count = usual if test is None else test
+    train_count = pairs - dev_count - test_count
+    if limit is not None:
+        train_count = min(limit, train_count)
+
+    counts = {_TRAIN: train_count, _DEV: dev_count, _TEST: test_count}
+    codes = np.full(pairs, _UNUSED, np.uint8)
+    start = 0
+    for code, count in counts.items():
+        codes[start : start + count] = code
+        start += count
+    return codes
+
+
+def _usual(pairs: int) -> int:
+    """How many pairs are held out for dev, and for test, if nothing is said."""
+    return min(2_000, max(1, pairs // 20)) if pairs > 2 else 0
 
 
 def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint32]:
@@ -684,7 +718,7 @@ def _deal(keys: npt.NDArray[np.uint32], dev: int | None, test: int | None) -> Co
     Training is never empty.
     """
     pairs = len(keys)
-    usual = min(2_000, max(1, pairs // 20)) if pairs > 2 else 0
+    usual = _usual(pairs)
     dev_count = usual if dev is None else dev
     test_count = usual if test is None else test
 

@@ -47,7 +47,7 @@ from regard.search import (
 )
 from regard.text.sentences import cut
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, FIRST, UNK
+from regard.text.vocabulary import BOS, EOS, UNK
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Translator:
         """Maximum source length in tokens; longer sources are not translated."""
         if self.search.split and seen:
             self.most = max(self.search.batch_tokens, seen)
-        self.suppress = torch.arange(target.size) < FIRST  # (V,) True: never produced
+        self.suppress = torch.arange(target.size) < target.first  # (V,) True: never produced
         self.suppress[[EOS]] = False
         self.auto = auto
         """Whether to move to a GPU, if there is one, as soon as there is enough to translate."""

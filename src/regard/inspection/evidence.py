@@ -27,7 +27,7 @@ from regard.nn import Attention
 from regard.nn.precision import at_least_single
 from regard.records.attention import AttentionRecord, block_of
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, FIRST
+from regard.text.vocabulary import BOS, EOS
 
 Matrix = npt.NDArray[np.floating[Any]]
 LIMIT = (
@@ -89,7 +89,8 @@ def occlusion(translator: Reader, result: Answer, *, budget: int = 1 << 24) -> M
     model = translator.model
     (batch,) = batches_of(translator, [result])
     embedding: Any = model.encoder.embedding
-    vocabulary = torch.arange(FIRST, translator.source.size, device=translator.device)
+    tokens = translator.source
+    vocabulary = torch.arange(tokens.first, tokens.size, device=translator.device)
     mean = embedding(vocabulary).mean(0)  # (D,)
 
     complete = _logprobs(model, batch)  # (1, T)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from regard.config import CustomConfig, ModelConfig, RNNConfig, TransformerConfig
@@ -26,10 +27,10 @@ def build_model(
     """
     if isinstance(config, CustomConfig):
         return _custom(config, source_size, target_size, parts)
-    if config.tie == "all" and source_size != target_size:
+    if config.tie in ("inputs", "all") and source_size != target_size:
         raise UserError(
-            "model.tie=all needs one vocabulary for both sides: set text.share=true or "
-            "model.tie=target"
+            f"model.tie={config.tie} needs one vocabulary for both sides: set text.share=true or "
+            f"model.tie=target"
         )
     builders: dict[str, Any] = {"transformer": _transformer, "rnn": _rnn}
     return builders[config.kind](config, source_size, target_size, parts)
@@ -61,8 +62,14 @@ def _transformer(
         position=_part("position", config.position, POSITIONS, parts),
         block=_part("block", config.block, {"standard": Block}, parts),
     )
-    source = Embedding(source_size, config.width)
-    target = source if config.tie == "all" else Embedding(target_size, config.width)
+    embed = partial(Embedding, width=config.width, scaled=config.scale_embeddings)
+    if not config.scale_embeddings and config.tie in ("none", "inputs"):
+        # As large as scaled ones are. If they were the output layer, too, its logits would be huge.
+        embed = partial(embed, std=1.0)
+    source = embed(source_size)
+    target = source
+    if config.tie not in ("inputs", "all"):
+        target = embed(target_size)
     encoder = TransformerEncoder(config, chosen, source)
     decoder = TransformerDecoder(config, chosen, target, target_size)
     return Seq2Seq(encoder, decoder)
@@ -70,9 +77,9 @@ def _transformer(
 
 def _rnn(config: RNNConfig, source_size: int, target_size: int, parts: Parts) -> Seq2Seq:
     source = Embedding(source_size, config.embedding, scaled=False)
-    target = (
-        source if config.tie == "all" else Embedding(target_size, config.embedding, scaled=False)
-    )
+    target = source
+    if config.tie not in ("inputs", "all"):
+        target = Embedding(target_size, config.embedding, scaled=False)
     score = _part("score", config.score, SCORES, parts)
     encoder = RNNEncoder(config, source)
     decoder = RNNDecoder(config, score, target, target_size)

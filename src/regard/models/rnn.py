@@ -47,10 +47,16 @@ class RNNEncoder(Encoder):
         x = dropout(self.embedding(source), self.dropout, self.training)  # (B, S, embedding)
         states, hidden = self.cells(x, lengths)  # (B, S, width)
 
-        # The top layer's end, both directions side by side: (B, width) for h, and for c of an LSTM.
-        final = tuple(torch.cat(list(part[-self.directions :]), dim=-1) for part in hidden)
+        # Both directions side by side: (layers, B, width) for h, and for c of an LSTM.
+        final = tuple(_side_by_side(part, self.directions) for part in hidden)
         states = dropout(states, self.dropout, self.training)
         return Memory(states, lengths, final, extra)
+
+
+def _side_by_side(states: Tensor, directions: int) -> Tensor:
+    """(layers × directions, B, D) -> (layers, B, directions × D)."""
+    by_direction = [states[direction::directions] for direction in range(directions)]
+    return torch.cat(by_direction, dim=-1)
 
 
 @dataclass(frozen=True)
@@ -123,10 +129,9 @@ class RNNDecoder(Decoder):
         self.parts = 2 if config.cell == "lstm" else 1  # (h, c) or (h,)
         self.layers = config.decoder_layers
 
-        # From the encoder's final state to the first one of every layer.
-        self.bridge = nn.ModuleList(
-            nn.Linear(config.width, config.width) for _ in range(self.parts * self.layers)
-        )
+        # From the final state of the encoder's top layer to the first one of every layer.
+        bridges = self.parts * self.layers if config.bridge == "top" else 0
+        self.bridge = nn.ModuleList(nn.Linear(config.width, config.width) for _ in range(bridges))
         inputs = config.embedding
         if config.attention == "before":
             inputs += config.width
@@ -145,20 +150,27 @@ class RNNDecoder(Decoder):
                 score_width=config.score_width or config.width,
                 projections=False,
             )
+
+        self.reads = config.readout
+        if config.attention == "none":
+            self.reads = "state"
+        if self.reads == "tanh":
             self.readout = nn.Linear(2 * config.width, config.width)
 
-        self.out = nn.Linear(config.width, size)
-        if config.tie != "none":
+        self.out = nn.Linear(config.width * (2 if self.reads == "context" else 1), size)
+        if config.tie in ("target", "all"):
             self.out.weight = embedding.weight
 
     def start(self, memory: Memory) -> RNNState:
         """The state before the first token, made of the encoder's final state."""
-        # The bridges lie layer by layer: h and c of the first layer, h and c of the second, …
-        states = [
-            torch.tanh(bridge(memory.final[i % self.parts]))  # (B, width)
-            for i, bridge in enumerate(self.bridge)
-        ]
-        hidden = tuple(torch.stack(states[part :: self.parts]) for part in range(self.parts))
+        hidden = memory.final  # (layers, B, width) each
+        if self.bridge:
+            # The bridges lie layer by layer: h and c of the first layer, h and c of the second, …
+            states = [
+                torch.tanh(bridge(memory.final[i % self.parts][-1]))  # (B, width)
+                for i, bridge in enumerate(self.bridge)
+            ]
+            hidden = tuple(torch.stack(states[part :: self.parts]) for part in range(self.parts))
 
         attended = None
         if self.attention_at != "none":
@@ -201,8 +213,14 @@ class RNNDecoder(Decoder):
         return self.attention.attend_to(together, state.memory, mask).reshape(query.shape)
 
     def _read_out(self, states: Tensor, context: Tensor) -> Tensor:
-        """tanh(W[context; state]) (Luong et al. 2015, eq. 5)."""
-        return torch.tanh(self.readout(torch.cat((context, states), dim=-1)))
+        """What the output layer reads.
+
+        tanh(W[context; state]) (Luong et al. 2015, eq. 5), [context; state] or the state.
+        """
+        if self.reads == "state":
+            return states
+        both = torch.cat((context, states), dim=-1)
+        return both if self.reads == "context" else torch.tanh(self.readout(both))
 
     def _look_then_write(self, x: Tensor, state: RNNState) -> tuple[Tensor, Hidden]:
         """Attention before the cells (Bahdanau et al. 2015), one step at a time.

@@ -30,7 +30,7 @@ class Memory:
     lengths: Tensor
     """(B,): how many of the states are of real tokens."""
     final: tuple[Tensor, ...] = ()
-    """Of an RNN, its state after the last token: (B, D) each."""
+    """Of an RNN, the states of its layers after the last token: (layers, B, D) each."""
     extra: Tensor | None = None
     """The user's own mask of the source, bool, broadcastable to (B, 1, T, S)."""
     layout: Layout | None = None

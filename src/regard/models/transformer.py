@@ -94,7 +94,7 @@ class TransformerEncoder(Encoder):
         self.blocks = nn.ModuleList(
             parts.make_block(config, crossing=False) for _ in range(config.encoder_layers)
         )
-        self.norm = make_norm(config.norm if config.placement == "pre" else "none", config.width)
+        self.norm = make_norm(config.norm if config.ends_with_norm else "none", config.width)
         self.dropout = config.dropout
         if config.embedding_dropout is not None:
             self.dropout = config.embedding_dropout
@@ -169,10 +169,12 @@ class TransformerDecoder(Decoder):
         self.blocks = nn.ModuleList(
             parts.make_block(config, crossing=True) for _ in range(config.decoder_layers)
         )
-        self.norm = make_norm(config.norm if config.placement == "pre" else "none", config.width)
-        self.out = nn.Linear(config.width, size, bias=False)
+        self.norm = make_norm(config.norm if config.ends_with_norm else "none", config.width)
+        self.out = nn.Linear(config.width, size, bias=config.output_bias)
         nn.init.normal_(self.out.weight, std=config.width**-0.5)
-        if config.tie != "none":
+        if config.output_bias:
+            nn.init.zeros_(self.out.bias)
+        if config.tie in ("target", "all"):
             self.out.weight = embedding.weight
         self.dropout = config.dropout
         if config.embedding_dropout is not None:

@@ -25,12 +25,15 @@ class Embedding(nn.Module):
     """Token embeddings, multiplied by √d: tokens (…) -> (…, D).
 
     They are initialized with variance 1/d. With N(0, 1), multiplied by √d, they would be much
-    larger than the sinusoidal position encodings.
+    larger than the sinusoidal position encodings. std: another standard deviation to start with.
     """
 
-    def __init__(self, size: int, width: int, *, scaled: bool = True) -> None:
+    def __init__(
+        self, size: int, width: int, *, scaled: bool = True, std: float | None = None
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(size, width) / math.sqrt(width))
+        divisor = math.sqrt(width) if std is None else 1 / std
+        self.weight = nn.Parameter(torch.randn(size, width) / divisor)
         self.scale = math.sqrt(width) if scaled else 1.0
 
     def forward(self, tokens: Tensor) -> Tensor:

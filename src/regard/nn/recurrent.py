@@ -34,6 +34,12 @@ def rnn_cell(x: Tensor, hidden: Hidden, weights: CellWeights) -> Hidden:
     return (torch.tanh(x @ weights.w.T + weights.b + h @ weights.u.T + weights.bu),)
 
 
+def linear_cell(x: Tensor, hidden: Hidden, weights: CellWeights) -> Hidden:
+    """h' = Wx + Uh + b: an RNN without tanh, whose gradient over ℓ steps is Uˡ."""
+    (h,) = hidden
+    return (x @ weights.w.T + weights.b + h @ weights.u.T + weights.bu,)
+
+
 def gru_cell(x: Tensor, hidden: Hidden, weights: CellWeights) -> Hidden:
     """r, z = σ(…); n = tanh(Wx + r ⊙ Uh); h' = (1 − z) ⊙ n + z ⊙ h (Cho et al. 2014)."""
     (h,) = hidden
@@ -57,15 +63,25 @@ def lstm_cell(x: Tensor, hidden: Hidden, weights: CellWeights) -> Hidden:
 
 
 Cell = Callable[[Tensor, Hidden, CellWeights], Hidden]
-CELLS: dict[str, Cell] = {"rnn": rnn_cell, "gru": gru_cell, "lstm": lstm_cell}
-FAST: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[str, Cell] = {
+    "rnn": rnn_cell,
+    "gru": gru_cell,
+    "lstm": lstm_cell,
+    "linear": linear_cell,
+}
+LAYERS: dict[str, Callable[..., nn.RNNBase]] = {
+    "rnn": nn.RNN,
+    "gru": nn.GRU,
+    "lstm": nn.LSTM,
+    "linear": nn.RNN,  # for its weights; torch has no linear cell to compute with
+}
 
 
 class Recurrent(nn.Module):
     """A recurrent network of one or more layers: inputs (B, T, D) -> outputs and final state.
 
-    kind: `rnn`, `gru` or `lstm`. Padding does not affect the final state. fast=False steps through
-    time with a readable cell and the same weights.
+    kind: `rnn`, `gru`, `lstm` or `linear`. Padding does not affect the final state. fast=False
+    steps through time with a readable cell and the same weights; `linear` always does.
     """
 
     def __init__(
@@ -81,14 +97,14 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         between = dropout if layers > 1 else 0.0
-        make_layers = look_up("cell", kind, FAST)
+        make_layers = look_up("cell", kind, LAYERS)
         self.torch = make_layers(
             inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between
         )
         self.kind = kind
         self.width = width
         self.layers = layers
-        self.fast = fast
+        self.fast = fast and kind != "linear"
         self.directions = 2 if bidirectional else 1
         self.dropout = between
         self.parts = 2 if kind == "lstm" else 1  # (h, c) or (h,)

@@ -252,7 +252,9 @@ def _judged(run: Run, data: str | Path | Items | None, split: str) -> Iterable[P
         return open_data(spec, source=layout.source, target=layout.target, dev=0, test=0).train
 
     if spec == trained_on.path:
-        return open_split_of(dataclasses.replace(trained_on, limit=0), split)
+        everything = dataclasses.replace(trained_on, limit=0)
+        # In order, what is held out begins where the training pairs end.
+        return open_split_of(trained_on if trained_on.order == "file" else everything, split)
     elsewhere = dataclasses.replace(
         trained_on,
         path=spec,

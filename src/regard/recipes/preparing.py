@@ -93,6 +93,7 @@ def _deal(data: DataConfig) -> dict[str, Any]:
     """How pairs are dealt out: 0 in the config is None for open_data."""
     return {
         "limit": data.limit or None,
+        "order": data.order,
         "group": data.group,
         "dev": data.dev or None,
         "test": data.test or None,
@@ -378,18 +379,23 @@ def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokeniz
             f"sides, or text.dropout=0"
         )
 
+    learn = partial(
+        train_tokenizer,
+        size=text.size,
+        normalise=normalise,
+        min_count=text.min_count,
+        reserved=text.reserved,
+    )
     source_pairs = _to_learn_from(splits.train, kind, config.data.seed)
     if text.share and kind == target_kind:
         texts = chain.from_iterable((pair.source, *pair.targets) for pair in source_pairs)
-        shared = train_tokenizer(kind, texts, size=text.size, normalise=normalise)
+        shared = learn(kind, texts)
         return shared, shared
 
     target_pairs = _to_learn_from(splits.train, target_kind, config.data.seed)
     sources = (pair.source for pair in source_pairs)
     targets = chain.from_iterable(pair.targets for pair in target_pairs)
-    source = train_tokenizer(kind, sources, size=text.size, normalise=normalise)
-    target = train_tokenizer(target_kind, targets, size=text.size, normalise=normalise)
-    return source, target
+    return learn(kind, sources), learn(target_kind, targets)
 
 
 def _to_learn_from(train: Stream, kind: str, seed: int) -> Iterable[Pair]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from regard.text.normaliser import Normaliser
 from regard.text.tokenizer import Bytes, Listed, Subwords, Tokenizer
-from regard.text.vocabulary import FIRST, UNK
+from regard.text.vocabulary import UNK
 
 Ids = npt.NDArray[np.int32]
 Lengths = npt.NDArray[np.int64]
@@ -57,11 +57,13 @@ class AllBytes:
 
     def __init__(self, tokenizer: Bytes) -> None:
         self._normalise = tokenizer.normalise
+        self._first = tokenizer.first
 
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         encoded = [self._normalise(text).encode() for text in texts]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        return np.frombuffer(b"".join(encoded), np.uint8).astype(np.int32) + FIRST, lengths
+        values = np.frombuffer(b"".join(encoded), np.uint8)
+        return values.astype(np.int32) + self._first, lengths
 
 
 class CharacterTable:
@@ -70,7 +72,8 @@ class CharacterTable:
     def __init__(self, tokenizer: Listed) -> None:
         self._normalise = tokenizer.normalise
         tokens = tokenizer.to_json()["tokens"]
-        points = {ord(token): FIRST + i for i, token in enumerate(tokens) if len(token) == 1}
+        first = tokenizer.first
+        points = {ord(token): first + i for i, token in enumerate(tokens) if len(token) == 1}
         size = max(points, default=0) + 2  # the last entry: every point beyond
         self._table = np.full(size, UNK, np.int32)
         self._table[[*points]] = [*points.values()]

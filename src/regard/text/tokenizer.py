@@ -15,7 +15,7 @@ import tokenizers as hf
 
 from regard.errors import UserError
 from regard.text.normaliser import Normaliser
-from regard.text.vocabulary import FIRST, PAD, SPECIALS, UNK, UNKNOWN
+from regard.text.vocabulary import PAD, RESERVED, SPECIALS, UNK, UNKNOWN
 
 FORMAT = 1
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
@@ -40,12 +40,16 @@ class Tokenizer:
     A token is the bytes it adds to decoded text, which may be part of a character only.
     """
 
-    def __init__(self, kind: str, tokens: Sequence[bytes], normalise: Normaliser) -> None:
+    def __init__(
+        self, kind: str, tokens: Sequence[bytes], normalise: Normaliser, reserved: int = RESERVED
+    ) -> None:
         self.kind = kind
         self.normalise = normalise  # applied to every text before it is encoded
+        self.reserved = reserved
+        self.first = UNK + 1 + reserved  # the id of the first token that is no special
         self.joint = b" " if kind == "words" else b""  # what decoding puts between two tokens
         self._tokens = tokens
-        self.size = FIRST + len(tokens)
+        self.size = self.first + len(tokens)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
@@ -99,19 +103,22 @@ class Tokenizer:
 
     @cached_property
     def _shown(self) -> list[str]:
-        return [*SPECIALS, *(token.decode("utf-8", "replace") for token in self._tokens)]
+        specials = SPECIALS[: self.first]
+        return [*specials, *(token.decode("utf-8", "replace") for token in self._tokens)]
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` makes an equal tokenizer of."""
         content: dict[str, Any] = {"kind": self.kind}
         if not self.normalise.is_plain:
             content["normalise"] = self.normalise.to_json()
+        if self.reserved != RESERVED:
+            content["reserved"] = self.reserved
         return content
 
     @cached_property
     def _known(self) -> list[bytes]:
         """What each id adds to decoded text: nothing for specials, "⁇" for <unk>."""
-        specials = [b""] * FIRST
+        specials = [b""] * self.first
         specials[UNK] = _UNKNOWN
         return [*specials, *self._tokens]
 
@@ -122,9 +129,11 @@ class Listed(Tokenizer):
     A token that spells "<eos>" is an ordinary token.
     """
 
-    def __init__(self, kind: str, tokens: list[str], normalise: Normaliser) -> None:
-        super().__init__(kind, [token.encode() for token in tokens], normalise)
-        self._ids = {token: FIRST + i for i, token in enumerate(tokens)}
+    def __init__(
+        self, kind: str, tokens: list[str], normalise: Normaliser, reserved: int = RESERVED
+    ) -> None:
+        super().__init__(kind, [token.encode() for token in tokens], normalise, reserved)
+        self._ids = {token: self.first + i for i, token in enumerate(tokens)}
         if len(self._ids) != len(tokens):
             raise ValueError("the vocabulary contains a token twice")
 
@@ -143,45 +152,51 @@ class Listed(Tokenizer):
 class Bytes(Tokenizer):
     """Every byte of UTF-8 is a token: nothing to learn, and no text is ever unknown."""
 
-    def __init__(self, normalise: Normaliser) -> None:
-        super().__init__("bytes", [bytes((value,)) for value in range(256)], normalise)
+    def __init__(self, normalise: Normaliser, reserved: int = RESERVED) -> None:
+        super().__init__("bytes", [bytes((value,)) for value in range(256)], normalise, reserved)
 
     def encode(self, text: str) -> list[int]:
-        return [FIRST + value for value in self.normalise(text).encode()]
+        return [self.first + value for value in self.normalise(text).encode()]
 
 
 class Subwords(Tokenizer):
     """BPE or Unigram over bytes, by the `tokenizers` library.
 
-    The library's model holds no special tokens: our id is its id + FIRST.
+    The library's model holds no special tokens: our id is its id + first.
     """
 
-    def __init__(self, kind: str, model: hf.Tokenizer, normalise: Normaliser) -> None:
+    def __init__(
+        self,
+        kind: str,
+        model: hf.Tokenizer,
+        normalise: Normaliser,
+        reserved: int = RESERVED,
+    ) -> None:
         self._model = model
         alphabet = _byte_alphabet()
         spellings = {id: token for token, id in model.get_vocab().items()}
         tokens = [
             bytes(alphabet[letter] for letter in spellings[id]) for id in range(len(spellings))
         ]
-        super().__init__(kind, tokens, normalise)
-        self._ids = {token: FIRST + id for id, token in spellings.items()}
+        super().__init__(kind, tokens, normalise, reserved)
+        self._ids = {token: self.first + id for id, token in spellings.items()}
 
         # What a word begins with: a special, or a token that opens with a space.
-        self._openers = {*range(FIRST)}
+        self._openers = {*range(self.first)}
         self._openers.update(
-            FIRST + id for id, token in enumerate(tokens) if token.startswith(b" ")
+            self.first + id for id, token in enumerate(tokens) if token.startswith(b" ")
         )
         self._cuts = lru_cache(_CUTS)(self._cut)
 
     def encode(self, text: str) -> list[int]:
         encoding = self._model.encode(self.normalise(text), add_special_tokens=False)
-        return [FIRST + id for id in encoding.ids]
+        return [self.first + id for id in encoding.ids]
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         encodings = self._model.encode_batch_fast(
             [self.normalise(text) for text in texts], add_special_tokens=False
         )
-        return [[FIRST + id for id in encoding.ids] for encoding in encodings]
+        return [[self.first + id for id in encoding.ids] for encoding in encodings]
 
     def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
         """BPE-dropout (Provilkov et al., 2020), the same for the same arguments.
@@ -210,12 +225,13 @@ class Subwords(Tokenizer):
         A special in front stays.
         """
         try:
-            text = b"".join(self._tokens[id - FIRST] for id in word if id >= FIRST).decode()
+            ordinary = [self._tokens[id - self.first] for id in word if id >= self.first]
+            text = b"".join(ordinary).decode()
         except UnicodeDecodeError:  # a part of a character, as no text gives it
             return [*word]
 
         rng = random.Random(f"{word} {dropout} {number}")
-        ids = [id for id in word if id < FIRST]
+        ids = [id for id in word if id < self.first]
         for letters, _ in self._model.pre_tokenizer.pre_tokenize_str(text):
             ids += self._merge([self._ids[letter] for letter in letters], dropout, rng)
         return ids
@@ -264,43 +280,58 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def train_tokenizer(
-    kind: str, texts: Iterable[str], *, size: int, normalise: Normaliser | None = None
+    kind: str,
+    texts: Iterable[str],
+    *,
+    size: int,
+    normalise: Normaliser | None = None,
+    min_count: int = 1,
+    reserved: int = RESERVED,
 ) -> Tokenizer:
     """Learn a tokenizer of at most `size` ids from a stream of texts.
 
     The same texts give the same tokenizer. normalise: what it does to every text first; if it is
-    left out, NFC only.
+    left out, NFC only. min_count: how often a word or character must occur. reserved: ids to
+    reserve beside <pad>, <bos>, <eos> and <unk>.
     """
     normalise = normalise or Normaliser()
     if kind not in KINDS:
         raise UserError(f"no tokenizer {kind!r} (available: {', '.join(KINDS)})")
     if kind == "bytes":
-        return Bytes(normalise)
+        return Bytes(normalise, reserved)
+
+    first = UNK + 1 + reserved
+    room = size - first
+    needed = 1 if kind in _PATTERNS else 256  # subwords include all bytes
+    if room < needed:
+        raise UserError(
+            f"a {kind} vocabulary of {size} is too small: it needs at least {first + needed} ids, "
+            f"of which {first} are reserved; raise text.size"
+        )
     if kind in _PATTERNS:
-        return _train_listed(kind, texts, size, normalise)
-    return _train_subwords(kind, texts, size, normalise)
+        tokens = _frequent(kind, map(normalise, texts), room, min_count)
+        return Listed(kind, tokens, normalise, reserved)
+    model = _train_subwords(kind, map(normalise, texts), room)
+    return Subwords(kind, model, normalise, reserved)
 
 
-def _train_listed(kind: str, texts: Iterable[str], size: int, normalise: Normaliser) -> Listed:
+def _frequent(kind: str, texts: Iterable[str], room: int, min_count: int) -> list[str]:
     """The most frequent characters or words; of those as frequent, the first by code point."""
-    if size <= FIRST:
-        raise UserError(
-            f"a vocabulary of {size} is too small: {FIRST} ids are reserved; raise text.size"
-        )
     find_tokens = _PATTERNS[kind].findall
-    counts = Counter(chain.from_iterable(find_tokens(normalise(text)) for text in texts))
-    tokens = sorted(counts, key=lambda token: (-counts[token], token))
-    return Listed(kind, tokens[: size - FIRST], normalise)
-
-
-def _train_subwords(kind: str, texts: Iterable[str], size: int, normalise: Normaliser) -> Subwords:
-    if size < FIRST + 256:
+    counts = Counter(chain.from_iterable(map(find_tokens, texts)))
+    tokens = [token for token, count in counts.items() if count >= min_count]
+    if counts and not tokens:
         raise UserError(
-            f"a {kind} vocabulary of {size} is too small: it needs at least {FIRST + 256} ids (256 "
-            f"bytes and {FIRST} reserved); raise text.size"
+            f"none of the {kind} occurs {min_count} times, as text.min_count={min_count} demands: "
+            f"lower it"
         )
+    return sorted(tokens, key=lambda token: (-counts[token], token))[:room]
+
+
+def _train_subwords(kind: str, texts: Iterable[str], room: int) -> hf.Tokenizer:
+    """A model of at most `room` tokens, among them all bytes."""
     settings: dict[str, Any] = {
-        "vocab_size": size - FIRST,
+        "vocab_size": room,
         "initial_alphabet": sorted(_byte_alphabet()),
         "special_tokens": [],
         "show_progress": False,
@@ -308,8 +339,8 @@ def _train_subwords(kind: str, texts: Iterable[str], size: int, normalise: Norma
     model = hf.Tokenizer(hf.models.BPE() if kind == "bpe" else hf.models.Unigram())
     model.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = hf.trainers.BpeTrainer if kind == "bpe" else hf.trainers.UnigramTrainer
-    model.train_from_iterator(map(normalise, texts), trainer(**settings))
-    return Subwords(kind, model if kind == "bpe" else _settled(model), normalise)
+    model.train_from_iterator(texts, trainer(**settings))
+    return model if kind == "bpe" else _settled(model)
 
 
 def _settled(model: hf.Tokenizer) -> hf.Tokenizer:
@@ -335,11 +366,13 @@ def from_json(content: dict[str, Any]) -> Tokenizer:
     if kind not in KINDS:
         raise UserError(f"no tokenizer {kind!r} (available: {', '.join(KINDS)})")
     normalise = Normaliser(**content.get("normalise", {}))
+    reserved = content.get("reserved", RESERVED)
     if kind == "bytes":
-        return Bytes(normalise)
+        return Bytes(normalise, reserved)
     if kind in _PATTERNS:
-        return Listed(kind, content["tokens"], normalise)
-    return Subwords(kind, hf.Tokenizer.from_str(json.dumps(content["model"])), normalise)
+        return Listed(kind, content["tokens"], normalise, reserved)
+    model = hf.Tokenizer.from_str(json.dumps(content["model"]))
+    return Subwords(kind, model, normalise, reserved)
 
 
 def save_tokenizers(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:

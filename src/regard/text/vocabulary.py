@@ -4,8 +4,11 @@ import re
 import unicodedata
 
 PAD, BOS, EOS, UNK = range(4)
-# Ordinary tokens start here: old models keep their ids when a reserved one comes into use.
-FIRST = 16
+# Ids beyond the four above that a vocabulary reserves unless text.reserved says otherwise: models
+# keep their ids when one of these comes into use.
+RESERVED = 12
+# Where ordinary tokens start then. Of a given tokenizer: `tokenizer.first`.
+FIRST = 4 + RESERVED
 SPECIALS = (
     *("<pad>", "<bos>", "<eos>", "<unk>", "<mask>"),
     *(f"<sentinel{i}>" for i in range(1, 8)),

@@ -27,7 +27,7 @@ from regard.models.seq2seq import TENSORS
 from regard.runs import storage
 from regard.runs.run import Run
 from regard.runs.weights import get_weights
-from regard.text.vocabulary import FIRST
+from regard.text.tokenizer import Tokenizer
 from regard.training.checkpoint import load_checkpoint, save_checkpoint
 from regard.training.optimizer import optimizer_tensors
 from regard.training.parallel import World
@@ -235,8 +235,8 @@ def vocabulary(case: Case) -> str:
     if case.run.config.text.share:
         source_ids = target_ids = np.union1d(source_ids, target_ids)
 
-    source_idle = _unused(source_ids, case.run.source.size)
-    target_idle = _unused(target_ids, case.run.target.size)
+    source_idle = _unused(source_ids, case.run.source)
+    target_idle = _unused(target_ids, case.run.target)
     text = (
         f"{100 * source_idle:.1f} % of the source tokens and {100 * target_idle:.1f} % of the "
         f"target tokens do not occur in {counted(len(pairs), 'pair')}"
@@ -246,9 +246,10 @@ def vocabulary(case: Case) -> str:
     return text
 
 
-def _unused(ids: Indices, size: int) -> float:
-    """Which part of a vocabulary of this size is not among these ids; reserved ids do not count."""
-    return float(1 - (ids >= FIRST).sum() / max(1, size - FIRST))
+def _unused(ids: Indices, tokenizer: Tokenizer) -> float:
+    """Which part of the vocabulary is not among these ids; reserved ids do not count."""
+    ordinary = tokenizer.size - tokenizer.first
+    return float(1 - (ids >= tokenizer.first).sum() / max(1, ordinary))
 
 
 # Weights
