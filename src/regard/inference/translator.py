@@ -18,6 +18,7 @@ from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.errors import UserError, counted, nearest
 from regard.inference.demands import words
+from regard.inference.likelihoods import likelihoods
 from regard.inference.loops import free
 from regard.inference.online import Online
 from regard.inference.placed import WORTH, Placed
@@ -30,6 +31,7 @@ from regard.models.parts import Parts
 from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.nn.kernels import read_only
 from regard.records.attention import AttentionRecord
+from regard.records.likelihood import Likelihood
 from regard.records.result import Alternative, Option, Result, joined
 from regard.records.tree import Node
 from regard.runs.run import Run
@@ -586,6 +588,21 @@ class Translator:
             )
 
         return doubts
+
+    def score(self, source: str, target: str) -> Likelihood:
+        """How likely a given target is for a source: in total, and token by token.
+
+        >>> likelihood = translator.score("go .", "va !")  # doctest: +SKIP
+        >>> likelihood.total, likelihood.logprobs, likelihood.predicted  # doctest: +SKIP
+        """
+        [likelihood] = self.scores([(source, target)])
+        return likelihood
+
+    def scores(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Likelihood]:
+        """How likely the target of each (source, target) is, in order and in constant memory."""
+        sides = (self.source, self.target)
+        budget = self.search.batch_tokens
+        return likelihoods(self._placed.model, sides, pairs, budget)
 
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
         """The attention weights for producing `target` (token ids) from `text`.

@@ -1,6 +1,7 @@
 """Scores of outputs against references, how sure they are, and the report of `regard evaluate`."""
 
 from regard.scoring.metrics import (
+    accuracy,
     bleu,
     bleu_applies,
     cer,
@@ -15,6 +16,7 @@ from regard.scoring.report import Report, report
 
 __all__ = [
     "Report",
+    "accuracy",
     "bleu",
     "bleu_applies",
     "cer",

@@ -9,6 +9,9 @@ from collections.abc import Hashable, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from regard.errors import UserError
 
 Texts = Sequence[str]
@@ -95,6 +98,26 @@ def check(hypotheses: Texts, references: References, sources: Texts | None = Non
             raise UserError(
                 f"output {i + 1} needs a list of at least one reference text, not {answers!r:.40}"
             )
+
+
+def accuracy(predicted: ArrayLike, target: ArrayLike, ignore: int | None = None) -> float:
+    """Share of the target tokens that were predicted, as ids of the same shape.
+
+    ignore: an id that does not count, such as that of padding. nan where no token counts.
+
+    >>> accuracy([[5, 6, 7]], [[5, 9, 0]], ignore=0)
+    0.5
+    """
+    found = np.asarray(predicted)
+    wanted = np.asarray(target)
+    if found.shape != wanted.shape:
+        raise UserError(
+            f"predicted has the shape {found.shape} and target {wanted.shape}: they must be equal"
+        )
+    counted = np.ones(wanted.shape, bool) if ignore is None else wanted != ignore
+    if not counted.any():
+        return float("nan")
+    return float((found == wanted)[counted].mean())
 
 
 def exact_match(hypotheses: Texts, references: References) -> float:

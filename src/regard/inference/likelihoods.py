@@ -1,0 +1,86 @@
+"""How likely given targets are, for many pairs: sorted by length, in batches, in order."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import torch
+
+from regard.data.batches import collate
+from regard.models import Seq2Seq
+from regard.nn.precision import at_least_single
+from regard.records.likelihood import Likelihood
+from regard.text.tokenizer import Tokenizer
+from regard.text.vocabulary import BOS, EOS
+
+WINDOW = 1024
+"""Pairs that are sorted by length together."""
+
+Row = tuple[list[int], list[int]]
+"""Source ids with <eos>, and target ids from <bos> to <eos>."""
+
+
+def likelihoods(
+    model: Seq2Seq,
+    sides: tuple[Tokenizer, Tokenizer],
+    pairs: Iterable[tuple[str, str]],
+    budget: int,
+) -> Iterator[Likelihood]:
+    """The likelihood of each pair's target, in the order of the pairs.
+
+    budget: tokens of a batch, padding included.
+    """
+    stream = iter(pairs)
+    while window := list(islice(stream, WINDOW)):
+        rows = _rows(window, sides)
+        found: list[Likelihood | None] = [None] * len(window)
+        for places in _batches(rows, budget):
+            chosen, best = _predict(model, [rows[place] for place in places])
+            for place, logprobs, ids in zip(places, chosen, best, strict=True):
+                found[place] = _likelihood(sides[1], window[place], rows[place], logprobs, ids)
+        yield from filter(None, found)
+
+
+def _rows(pairs: Sequence[tuple[str, str]], sides: tuple[Tokenizer, Tokenizer]) -> list[Row]:
+    source, target = sides
+    sources = source.encode_batch([text for text, _ in pairs])
+    targets = target.encode_batch([text for _, text in pairs])
+    return [([*ids, EOS], [BOS, *answer, EOS]) for ids, answer in zip(sources, targets)]
+
+
+def _batches(rows: Sequence[Row], budget: int) -> Iterator[list[int]]:
+    """The places of the rows in batches of nearly equal length, longest first."""
+    lengths = [max(map(len, row)) for row in rows]
+    order = sorted(range(len(rows)), key=lambda place: -lengths[place])
+    while order:
+        count = max(1, budget // lengths[order[0]])
+        yield order[:count]
+        order = order[count:]
+
+
+@torch.inference_mode()
+def _predict(model: Seq2Seq, rows: list[Row]) -> tuple[list[list[float]], list[list[int]]]:
+    """Of each row, the log-probabilities of its target and the most likely ids."""
+    device = next(model.parameters()).device
+    batch = collate(rows).to(device)
+    logits = model(batch.source, batch.source_lengths, batch.target_in)  # (B, T, V)
+    logprobs = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (B, T, V)
+    chosen = logprobs.gather(-1, batch.target_out[..., None])[..., 0]  # (B, T)
+    best = logits.argmax(-1)  # (B, T)
+
+    lengths = batch.target_lengths.tolist()
+    return (
+        [row[:length] for row, length in zip(chosen.tolist(), lengths, strict=True)],
+        [row[:length] for row, length in zip(best.tolist(), lengths, strict=True)],
+    )
+
+
+def _likelihood(
+    tokenizer: Tokenizer,
+    pair: tuple[str, str],
+    row: Row,
+    logprobs: list[float],
+    best: list[int],
+) -> Likelihood:
+    source, target = pair
+    tokens = tokenizer.token_texts(row[1][1:])  # without <bos>
+    return Likelihood(source, target, tokens, logprobs, tokenizer.token_texts(best))

@@ -1,0 +1,55 @@
+"""How likely a given target is, token by token."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The log-probability of a given target, and what the model would have written instead.
+
+    Each token is predicted from the source and the target tokens before it (teacher forcing). Both
+    lists end with `<eos>`; a token that is not in the vocabulary counts as `<unk>`.
+    """
+
+    source: str
+    target: str
+    tokens: list[str]
+    """The tokens of the target."""
+    logprobs: list[float]
+    """Their log-probabilities, by natural logarithm."""
+    predicted: list[str]
+    """The most likely token at each place."""
+
+    @property
+    def total(self) -> float:
+        """Log-probability of the whole target."""
+        return sum(self.logprobs)
+
+    @property
+    def per_token(self) -> float:
+        """Mean log-probability of a token."""
+        return self.total / len(self.logprobs)
+
+    @property
+    def perplexity(self) -> float:
+        """Between how many equally likely tokens the model hesitates, on average."""
+        return math.exp(-self.per_token)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the tokens that are also the most likely ones."""
+        same = [token == best for token, best in zip(self.tokens, self.predicted, strict=True)]
+        return sum(same) / len(same)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The values as a dict that can be written as JSON."""
+        return {**asdict(self), "total": self.total, "per_token": self.per_token}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Restore it from the values of `as_dict`."""
+        computed = {"total", "per_token"}
+        return cls(**{name: value for name, value in values.items() if name not in computed})
