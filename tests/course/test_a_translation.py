@@ -1,12 +1,15 @@
 """A. The Transformer for translation, in d2l's setting."""
 
 import math
+import re
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.config import TransformerConfig
+import regard
+from regard.config import RNNConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.models import build_model, copy_weights
 from regard.nn import sinusoids
@@ -155,3 +158,48 @@ def test_a11_the_preset_is_the_books_setting():
     assert settings["train"]["betas"] == [0.9, 0.999]
     assert settings["train"]["epochs"] == 30
     assert settings["data"]["limit"] == 512
+
+
+def scores_of_the_page():
+    """The classes that the page about own parts defines."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "your-own-parts.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    (code,) = [block for block in blocks if "class Featurewise" in block]
+    names = {"torch": torch, "nn": regard.nn}
+    exec(code, names)
+    return names["Featurewise"], names["Mixed"]
+
+
+def test_a15_other_scores(close):
+    """A weight for each feature, and a mixture of two scores."""
+    featurewise, mixed = scores_of_the_page()
+    query = torch.randn(2, 3, 4, 6)
+    key = torch.randn(2, 3, 5, 6)
+
+    score = featurewise(3, 6, 6)
+    torch.nn.init.normal_(score.weight)
+    weights = score.weight.expand(3, 5, 6)
+    expected = torch.einsum("bhti,bhsi,hsi->bhts", query, key, weights)
+    close(score(query, score.prepare(key)), expected)
+
+    score = mixed(3, 6, 6)
+    found = score(query, score.prepare(key))
+    dot = score.dot(query, key)
+    additive = score.additive(query, score.additive.prepare(key))
+    close(found, (dot + additive) / 2)
+
+
+def test_a15_they_decode_as_they_train(close):
+    """With a cache, token by token, as a whole; in a Transformer and in an RNN."""
+    batch = sentences()
+    for score in scores_of_the_page():
+        parts = {"score": score}
+        name = f"custom:{score.__name__}"
+        transformer = TransformerConfig(width=16, heads=2, score=name, tie="none")
+        for config in (transformer, RNNConfig(width=16, score=name)):
+            model = build_model(config, SOURCE, TARGET, parts).eval()
+            whole = model(batch.source, batch.source_lengths, batch.target_in)
+            state = model.decoder.start(model.encoder(batch.source, batch.source_lengths))
+            for step in range(batch.target_in.shape[1]):
+                logits, state = model.step(batch.target_in[:, step], state)
+                close(logits, whole[:, step])

@@ -28,9 +28,10 @@ def build_model(
     if isinstance(config, CustomConfig):
         return _custom(config, source_size, target_size, parts)
     if config.tie in ("inputs", "all") and source_size != target_size:
+        instead = "target" if config.tie == "all" else "none"
         raise UserError(
             f"model.tie={config.tie} needs one vocabulary for both sides: set text.share=true or "
-            f"model.tie=target"
+            f"model.tie={instead}"
         )
     builders: dict[str, Any] = {"transformer": _transformer, "rnn": _rnn}
     return builders[config.kind](config, source_size, target_size, parts)
