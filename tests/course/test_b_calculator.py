@@ -1,5 +1,7 @@
 """B. Learning to calculate."""
 
+import re
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -108,3 +110,15 @@ def test_b3_a_vocabulary_of_sixteen():
     text = TextConfig(**preset("course")["text"])
     tokenizer = train_tokenizer(text.tokenizer, texts, size=text.size, reserved=text.reserved)
     assert tokenizer.size == SIZE
+
+
+def test_b_longer_formulas_than_in_training():
+    splits = open_data("arithmetic", options={"train": 200, "test": 50})
+    longest = max(len(pair.source) for pair in splits.train)
+    assert longest <= len("-1000-1000")
+    pairs = list(splits.long)
+    assert len(pairs) == 50
+    for pair in pairs:
+        first, sign, second = re.fullmatch(r"(-?\d{5})([+-])(\d{5})", pair.source).groups()
+        total = int(first) + int(sign + second)
+        assert pair.targets == (str(total),)

@@ -139,10 +139,10 @@ def test_wrong_options(name: str, options: dict[str, str | int], said: str) -> N
 
 def test_a_split_that_is_not_there() -> None:
     with pytest.raises(UserError, match="no split 'long'"):
-        TASKS["dates"].pairs(1, split="long")
+        TASKS["phrases"].pairs(1, split="long")
     assert len(list(islice(open_data("copy").split("long"), 5))) == 5
     with pytest.raises(UserError, match="it has train, dev, test"):
-        open_data("dates").split("long")
+        open_data("phrases").split("long")
 
 
 def formulas(split: str, count: int, options: dict[str, int]) -> list[str]:
@@ -215,3 +215,10 @@ def test_the_presets_of_arithmetic() -> None:
         "arithmetic", options={**preset("calculator")["data"]["options"], "train": 100_000}
     )
     assert leaks(calculator).test == leaks(calculator).dev == 0
+
+
+def test_long_dates_are_two() -> None:
+    [(written, answer)] = TASKS["dates"].pairs(1, split="long")
+    first, second = answer.split()
+    assert date.fromisoformat(first).strftime("%Y") in written
+    assert date.fromisoformat(second).strftime("%Y") in written

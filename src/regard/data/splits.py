@@ -480,7 +480,7 @@ def _generated(
         return streams, None
 
     drawn = Drawn(task.name, streams["train"], task.space(**task.chosen(options)))
-    for part in streams.keys() - {"train"}:
+    for part in streams.keys() - {"train", "long"}:  # what is longer cannot be in training
         streams[part] = stream(part, partial(_held_out, drawn, draw, counts[part], part))
     return streams, drawn
 

@@ -40,12 +40,19 @@ _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
 def arithmetic(rng: Random, *, split: str, complexity: int, signed: bool) -> Pairs:
     """Sums of numbers up to 10**complexity.
 
-    If signed, the first number may be negative, and there are differences too.
+    If signed, the first number may be negative, and there are differences too. The split "long" has
+    numbers with one digit more than any in training.
     """
     top = 10**complexity
     while True:
-        first = rng.randint(-top if signed else 0, top)
-        second = rng.randint(0, top)
+        if split == "long":
+            first = rng.randint(10 * top, 100 * top - 1)
+            second = rng.randint(10 * top, 100 * top - 1)
+            if signed and rng.choice([False, True]):
+                first = -first
+        else:
+            first = rng.randint(-top if signed else 0, top)
+            second = rng.randint(0, top)
         plus = rng.choice([False, True]) if signed else True
         if plus:
             yield f"{first}+{second}", str(first + second)
@@ -93,25 +100,41 @@ reverse = partial(letters, lambda drawn: drawn[::-1])
 
 
 def dates(rng: Random, *, split: str, first: int, last: int) -> Pairs:
-    """Days of the years first to last as people write them, in all these forms, to ISO 8601."""
+    """Days of the years first to last as people write them, in all these forms, to ISO 8601.
+
+    The split "long" has two of them, one after the other.
+    """
     if not 1 <= first <= last <= 9999:
         raise UserError(
             f"first={first} last={last}: years must be from 1 to 9999, first no later than last"
         )
     first_day = date(first, 1, 1).toordinal()
     last_day = date(last, 12, 31).toordinal()
-    while True:
+
+    def draw() -> tuple[str, str]:
         day = date.fromordinal(rng.randint(first_day, last_day))
-        month = _MONTHS[day.month - 1]
-        written = rng.choice(_FORMS).format(
-            d=day.day,
-            nth=_ordinal(day.day),
-            m=day.month,
-            month=month,
-            mon=month[:3],
-            y=day.year,
-        )
-        yield written, day.isoformat()
+        return _written(day, rng.choice(_FORMS)), day.isoformat()
+
+    while True:
+        written, answer = draw()
+        if split == "long":
+            second_written, second_answer = draw()
+            written = f"{written} {second_written}"
+            answer = f"{answer} {second_answer}"
+        yield written, answer
+
+
+def _written(day: date, form: str) -> str:
+    """A day in one of the forms."""
+    month = _MONTHS[day.month - 1]
+    return form.format(
+        d=day.day,
+        nth=_ordinal(day.day),
+        m=day.month,
+        month=month,
+        mon=month[:3],
+        y=day.year,
+    )
 
 
 def _ordinal(number: int) -> str:
