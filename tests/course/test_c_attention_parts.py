@@ -5,7 +5,11 @@ import torch
 from torch import nn
 
 from regard.config import RNNConfig
+from regard.errors import UserError
 from regard.models import build_model, copy_weights
+from regard.nn import sinusoids
+from regard.pictures.heatmaps import heatmap
+from regard.pictures.positions import positions_figure
 from regard.text.vocabulary import BOS
 
 SIZE = 20
@@ -81,3 +85,23 @@ def test_e17_dense_of_context_and_state(attention, close):
     both, _ = model.decoder.hidden(TARGET, state)
     assert both.shape == (2, 3, 32)
     close(model(SOURCE, LENGTHS, TARGET), model.decoder.out(both))
+
+
+def test_c4_axis_labels_of_a_heatmap():
+    words = ["a", "b", "c"]
+    figure = heatmap(torch.eye(3), words, words, xlabel="Keys", ylabel="Queries")
+    assert figure.axes[0].get_xlabel() == "Keys"
+    assert figure.axes[0].get_ylabel() == "Queries"
+
+
+def test_c14_columns_six_to_nine_of_the_sinusoids():
+    table = sinusoids(torch.arange(60), 32)
+    figure = positions_figure(table, "sinusoidal", columns=range(6, 10))
+    lines = figure.axes[1].get_lines()
+    assert [line.get_label() for line in lines] == [f"dimension {i}" for i in range(6, 10)]
+    for line, column in zip(lines, range(6, 10)):
+        angle = torch.arange(60) / 10_000 ** ((column - column % 2) / 32)
+        expected = angle.cos() if column % 2 else angle.sin()
+        assert torch.allclose(torch.tensor(line.get_ydata()), expected, atol=1e-5)
+    with pytest.raises(UserError, match="from 0 to 31"):
+        positions_figure(table, "sinusoidal", columns=[40])

@@ -43,6 +43,8 @@ def heatmap(
     title: str = "",
     signed: bool = False,
     label: str = "",
+    xlabel: str = "",
+    ylabel: str = "",
     out: Place = None,
 ) -> Figure:
     """Draw one matrix (T, S) as a heatmap.
@@ -51,11 +53,15 @@ def heatmap(
     reach from 0 to 1, or to the largest weight where none is above a half.
 
     signed: values of both signs, such as evidence. Colours reach as far below 0 as above it, to the
-    largest value of either sign; a dash marks values below 0, also in grey.
+    largest value of either sign; a dash marks values below 0, also in grey. label: what the colours
+    mean. xlabel, ylabel: what the columns and rows are, such as "keys" and "queries".
     """
     grid = np.asarray(weights)[None, None]  # (1, 1, T, S)
     figure = _panels(grid, rows, columns, title, signed=signed, label=label)
-    figure.axes[0].xaxis.tick_top()
+    axes = figure.axes[0]
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     return save_figure(figure, out)
 
 

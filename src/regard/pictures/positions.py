@@ -1,19 +1,32 @@
 """Positional encodings: a whole table or bias as a picture, a few of its columns as curves."""
 
+from collections.abc import Sequence
+from itertools import cycle
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import UserError
 from regard.pictures import COLOURS, Axes, Figure, Place, blank, save_figure
 
+STYLES = ("-", "--", "-.", ":")
+MOST = 8
+"""Curves that can be told apart."""
+
 
 def positions_figure(
-    table: ArrayLike, name: str, out: Place = None, *, axis: str = "position", first: int = 0
+    table: ArrayLike,
+    name: str,
+    out: Place = None,
+    *,
+    axis: str = "position",
+    first: int = 0,
+    columns: Sequence[int] = (),
 ) -> Figure:
-    """Draw a table of positions (N, D) as a picture, and four of its columns as curves beside it.
+    """Draw a table of positions (N, D) as a picture, and some of its columns as curves beside it.
 
     In the picture positions go down and dimensions across. axis: what the rows are; first: the
-    number of the first row.
+    number of the first row. columns: up to eight to draw, such as range(6, 10); default: four.
     """
     matrix = np.asarray(table, dtype=np.float64)  # (N, D)
     if matrix.ndim != 2 or 0 in matrix.shape:
@@ -36,12 +49,29 @@ def positions_figure(
     left.set(xlabel="dimension", ylabel=axis)
     figure.colorbar(image, ax=left, label="value", pad=0.02)
 
-    wanted = {round(width * share) for share in (0, 1 / 8, 1 / 4, 1 / 2)}
-    columns = sorted(column for column in wanted if column < width)
     rows = np.arange(first, first + count)
-    curves = {f"dimension {column}": matrix[:, column] for column in columns}
+    drawn = _checked(columns, width) if columns else _spread(width)
+    curves = {f"dimension {column}": matrix[:, column] for column in drawn}
     _draw_curves(right, rows, curves, xlabel=axis, ylabel="value")
     return save_figure(figure, out)
+
+
+def _checked(columns: Sequence[int], width: int) -> list[int]:
+    """The columns, if a table of this width has them."""
+    if len(columns) > MOST or not all(0 <= column < width for column in columns):
+        raise UserError(
+            f"columns {', '.join(map(str, columns))}: choose up to {MOST} from 0 to {width - 1}"
+        )
+    return list(columns)
+
+
+def _spread(width: int) -> list[int]:
+    """Four columns that show the range.
+
+    The first columns of a table turn fastest; the second half hardly moves.
+    """
+    wanted = {round(width * share) for share in (0, 1 / 8, 1 / 4, 1 / 2)}
+    return sorted(column for column in wanted if column < width)
 
 
 def bias_figure(bias: ArrayLike, name: str, out: Place = None) -> Figure:
@@ -71,12 +101,9 @@ def bias_figure(bias: ArrayLike, name: str, out: Place = None) -> Figure:
 def _draw_curves(
     axes: Axes, x: np.ndarray, curves: dict[str, np.ndarray], *, xlabel: str, ylabel: str
 ) -> None:
-    """Draw up to four curves, by name.
-
-    The first columns of a table turn fastest: four from the first half show the range, the rest
-    hardly moves.
-    """
-    for (label, values), colour, style in zip(curves.items(), COLOURS, ("-", "--", "-.", ":")):
+    """Draw up to eight curves, by name."""
+    looks = zip(curves.items(), cycle(COLOURS), cycle(STYLES))
+    for (label, values), colour, style in looks:
         axes.plot(x, values, color=colour, linestyle=style, linewidth=1.6, label=label)
 
     axes.set(xlabel=xlabel, ylabel=ylabel)
