@@ -100,6 +100,17 @@ class AttentionRecord:
             return np.asarray(np.max(chosen, axis=(0, 1)))
         return np.asarray(np.mean(chosen, axis=(0, 1)))
 
+    def alignment(
+        self, how: str = "mean", *, layer: int | None = -1, head: int | None = None
+    ) -> list[tuple[int, int]]:
+        """The hard alignment: for each target token the source token that it looks at most.
+
+        They are given by their places, from 0: `record.target[t]` and `record.source[s]` for each
+        (t, s). The arguments are those of `matrix`. For words: `record.words().alignment()`.
+        """
+        weights = self.matrix("cross", how, layer=layer, head=head)  # (T, S)
+        return list(enumerate(weights.argmax(-1).tolist()))
+
     def _norm_weights(self, block: str) -> Weights:
         """(L, H, T, S): weights times the length of what is looked at; rows sum to one again."""
         if block not in self.norms:
