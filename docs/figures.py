@@ -22,7 +22,7 @@ from regard.pictures.tree import beam_tree
 HERE = Path(__file__).parent / "figures"
 RUNS = Path("runs/docs")
 SENTENCE = "will your young strange tourists be in front of the restaurant ?"
-STEPS = (60, 90, 120, 150, 180, 240, 300, 420, 600, 810)
+STEPS = (60, 90, 120, 150, 180, 240, 300, 420, 600, 800)
 
 
 def trained(name: str, task: str, /, **wishes: Any) -> regard.Run:

@@ -1,7 +1,11 @@
 """The exceptions raised for mistakes of the caller, and words for their messages."""
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
+
+HERE = Path(__file__).parent
 
 
 class UserError(Exception):
@@ -12,6 +16,16 @@ class UserError(Exception):
     """
 
     code = 2
+
+    def _render_traceback_(self) -> list[str]:
+        """For a notebook: the lines of the caller and the message, without Regard's own lines."""
+        lines = []
+        for frame in traceback.extract_tb(self.__traceback__):
+            file = Path(frame.filename)
+            if HERE in file.parents or "IPython" in file.parts or not frame.line:
+                continue
+            lines.append(f"line {frame.lineno}: {frame.line}")
+        return [*lines, f"{type(self).__name__}: {self}"]
 
 
 class Failed(UserError):

@@ -48,8 +48,18 @@ def test_training_draws_one_curve_in_its_place(notebook, tiny, tmp_path):
     regard.train(regard.Config(), out=tmp_path / "run", **settings)
     (handle,) = notebook
     assert len(handle.shown) >= 2
-    assert "<progress value=1.000 max=1></progress> 6 of 6, 0:00 left loss" in handle.shown[-1]
+    assert "<progress value=1.000 max=1></progress> 6 of 6 · loss" in handle.shown[-1]
     assert handle.shown[-1].count("<img") == 1
+
+
+def test_lines_are_plain_text_on_standard_output(notebook, capsys):
+    """Rich makes a paragraph of HTML of each, and standard error is red in a notebook."""
+    reporter = Reporter()
+    reporter.say("add train.save_every=90")
+    reporter.warn("too few")
+    heard = capsys.readouterr()
+    assert heard.out == "add train.save_every=90\nwarning: too few\n"
+    assert heard.err == ""
 
 
 def test_the_last_word_is_shown_also_after_an_error(notebook):
@@ -63,8 +73,8 @@ def test_the_last_word_is_shown_also_after_an_error(notebook):
         fail()
     (handle,) = notebook
     assert [html.split("</progress> ")[1] for html in handle.shown] == [
-        "1 of 10, 0:00 left one</p><i>picture</i>",
-        "2 of 10, 0:00 left &lt;two&gt;</p><i>picture</i>",
+        "1 of 10 · 0:00 left · one</p><i>picture</i>",
+        "2 of 10 · 0:00 left · &lt;two&gt;</p><i>picture</i>",
     ]
 
 

@@ -4,8 +4,10 @@ import html
 import re
 
 import numpy as np
+import pytest
 
 import regard
+from regard.errors import UserError
 from regard.pictures.curves import curves
 from regard.pictures.heatmaps import heatmap
 from regard.records import page as pages
@@ -97,3 +99,71 @@ def test_a_page_opens_inline(run, tmp_path, monkeypatch):
     assert Page("<p>far too long</p>")._repr_html_() == (
         "<p>Page of 19 characters: .write(&#x27;page.html&#x27;) saves it</p>"
     )
+
+
+def test_short_tokens_stand_upright_above_their_columns():
+    weights = np.full((1, 1, 2, 2), 0.5, np.float32)
+    record = AttentionRecord(["r", "<eos>"], ["a", "b"], {"cross": weights})
+    headings = re.findall(r'<th scope="col" style="([^"]*)">([^<]*)</th>', record._repr_html_())
+    assert [name for _, name in headings] == ["r", "&lt;eos&gt;"]
+    assert ["vertical-rl" in style for style, _ in headings] == [False, True]
+
+
+def test_translators_and_results_have_a_short_repr(run):
+    translator = regard.load(run)
+    assert re.fullmatch(r"Translator\([\d,]+ parameters, beam \d+, cpu\)", repr(translator))
+    result = next(translator.translate(["1+2"], n_best=3))
+    assert re.fullmatch(
+        r"Result\('1\+2' → '[^']*', score=-?\d+\.\d{3}, 2 alternatives(, \d warnings?)?\)",
+        repr(result),
+    )
+
+
+def test_what_is_not_text_is_refused_in_words(run):
+    with pytest.raises(UserError, match=r"^pass a text or a list of texts, not int$"):
+        regard.load(run)(3)
+
+
+def test_an_error_shows_the_callers_line_only():
+    """IPython asks an exception for `_render_traceback_`."""
+    with pytest.raises(UserError) as caught:
+        regard.train("pairs.tsv", epochs=1)
+    assert caught.value._render_traceback_() == [
+        'line 129: regard.train("pairs.tsv", epochs=1)',
+        'UserError: train() has no argument epochs: write train={"epochs": 1}',
+    ]
+
+
+def test_a_notebook_of_a_newcomer(run, tmp_path):
+    """Executed by a real kernel, where there is one."""
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cells = [
+        f"import regard; run = regard.Run.open({str(run.path)!r}); run",
+        "result = regard.load(run)('1+2'); result.attention",
+        "result.page(evidence=False)",
+        "regard.evaluate(run)",
+        "from regard.pictures.curves import curves; curves({'run': run.records()})",
+        "regard.train(run.config, out=run.path, resume=True);",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    bad = nbformat.v4.new_code_cell("regard.train('pairs.tsv', epochs=1)")
+    bad.metadata["tags"] = ["raises-exception"]
+    book.cells.append(bad)
+    where = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(book, timeout=300, resources=where).execute()
+
+    shown, attention, page, table, picture, again, error = [cell.outputs for cell in book.cells]
+    assert "image/png;base64" in shown[-1].data["text/html"]
+    assert attention[-1].data["text/html"].count("<table") == 1
+    assert page[-1].data["text/html"].startswith("<iframe")
+    assert "exact match" in table[-1].data["text/html"]
+    assert "image/png" in picture[-1].data
+    assert [output.output_type for output in again] == ["stream"]
+    assert again[0].name == "stdout"
+    assert again[0].text.startswith("already trained: ")
+    assert error[-1].traceback == [
+        "line 1: regard.train('pairs.tsv', epochs=1)",
+        'UserError: train() has no argument epochs: write train={"epochs": 1}',
+    ]

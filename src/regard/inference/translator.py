@@ -116,6 +116,10 @@ class Translator:
         self._work = 0.0  # source tokens × parameters, asked for so far
         self._placed = Placed(model, self.suppress)
 
+    def __repr__(self) -> str:
+        size = counted(self._parameters(), "parameter")
+        return f"Translator({size}, beam {self.search.width}, {self.device})"
+
     @property
     def model(self) -> Seq2Seq:
         """The model, on its current device."""
@@ -228,6 +232,8 @@ class Translator:
         if isinstance(text, str):
             [result] = self.translate([text], **wishes)
             return result
+        if not isinstance(text, Iterable):
+            raise UserError(f"pass a text or a list of texts, not {type(text).__name__}")
         return list(self.translate(list(text), **wishes))
 
     def translate(

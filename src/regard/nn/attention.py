@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.errors import UserError, only_fast_is_missing
+from regard.errors import UserError, counted, only_fast_is_missing
 from regard.nn.kernels import dropout
 from regard.nn.masks import Layout, Mask, masked_softmax
 from regard.nn.names import look_up
@@ -133,9 +133,12 @@ class Attention(nn.Module):
         key_width = key_width or width
         value_width = value_width or key_width
         inner = inner or width
-        if inner % heads or (heads > 1 and not projections):
+        if heads > 1 and not projections:
+            raise UserError(f"{heads} heads need projections: leave out projections=False")
+        if inner % heads:
             raise UserError(
-                f"{heads} heads need projections and an inner width they divide (it is {inner})"
+                f"{counted(heads, 'head')} cannot share a width of {inner}: {inner} is not "
+                f"divisible by {heads}"
             )
 
         make_score = look_up("score", score, SCORES) if isinstance(score, str) else score

@@ -67,7 +67,8 @@ def fit(
         validate = _validator(run, world.device, parts)
 
         with _stop_request() as stop_request:
-            _train(run, trainer, parts, validate, reporter, stop_request)
+            if not trainer.progress.finished:
+                _train(run, trainer, parts, validate, reporter, stop_request)
         if world.any(stop_request.came) and not trainer.progress.finished:
             raise Interrupted(
                 f"stopped and saved; resume with: {_way_on(run)}",
@@ -106,7 +107,10 @@ def _resumed_trainer(
         if extended:
             progress.finished = False
             progress.waited = 0
-        reporter.say(f"resuming from step {progress.step:,} of {trainer.steps:,}")
+        if progress.finished:
+            reporter.say(f"already trained: {run.path} is at its last step, {progress.step:,}")
+        else:
+            reporter.say(f"resuming from step {progress.step:,} of {trainer.steps:,}")
     return trainer
 
 

@@ -33,12 +33,19 @@ class Update(Protocol):
 
 
 class Reporter:
-    """Says things on one stream, standard error by default. `quiet` says only warnings."""
+    """Says things on one stream. `quiet` says only warnings.
+
+    The stream is standard error, or standard output in a notebook, which paints the other one red.
+    """
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
-        self.console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
-        self.quiet = quiet
         self.display: Any = _notebook_display() if stream is None else None
+        usual = sys.stderr if self.display is None else sys.stdout
+        # Without force_jupyter, Rich would make a paragraph of HTML of each line in a notebook.
+        self.console = Console(
+            file=stream or usual, highlight=False, soft_wrap=True, force_jupyter=False
+        )
+        self.quiet = quiet
 
     def say(self, text: str) -> None:
         """Print a line, unless the reporter is quiet."""
@@ -92,11 +99,12 @@ class Reporter:
         handle = self.display.display(self.display.HTML(""), display_id=True)
         pace = Pace(total, start)
         drawn_at = 0.0
-        newest = ""
+        newest: tuple[str, ...] = ()
 
         def draw() -> None:
             nonlocal drawn_at
-            text = f"{pace.done:,} of {total:,}, {pace.left()} {newest}"
+            left = [pace.left()] if pace.done < total else []
+            text = " · ".join([f"{pace.done:,} of {total:,}", *left, *newest])
             bar = f"<progress value={pace.share:.3f} max=1></progress> {escape(text)}"
             handle.update(self.display.HTML(f"<p>{bar}</p>{picture()}"))
             drawn_at = time.monotonic()
@@ -104,7 +112,7 @@ class Reporter:
         def update(done: int, *notes: str, at_most: float = math.inf) -> None:
             nonlocal newest
             pace.note(done, at_most)
-            newest = "  ".join(notes)
+            newest = notes
             if time.monotonic() - drawn_at >= NOTEBOOK_SECONDS:
                 draw()
 

@@ -20,6 +20,8 @@ SMALLEST = 1e-30  # in place of a sum of 0 that is divided by
 HOW = ("mean", "max", "rollout", "norm")
 WIDEST = 60
 """Tokens, up to which a notebook shows a table."""
+HEADING = "font-weight: normal; text-align: right; padding: 2px"
+"""The style of a heading in that table."""
 
 
 @dataclass(frozen=True)
@@ -153,15 +155,9 @@ class AttentionRecord:
             size = f"{len(row_tokens)} × {len(column_tokens)} tokens are too many to show here"
             return f"<p>Attention: {size}; <code>result.page()</code> shows all of it.</p>"
 
-        row_style = "font-weight: normal; text-align: right; padding: 2px"
-        column_style = f"writing-mode: vertical-rl; {row_style}"
-        headings = [
-            f'<th scope="col" style="{column_style}">{escape(token)}</th>'
-            for token in column_tokens
-        ]
-        rows = ["<td></td>" + "".join(headings)]
+        rows = ["<td></td>" + "".join(map(_html_heading, column_tokens))]
         for token, weights in zip(row_tokens, self.matrix(block)):
-            heading = f'<th scope="row" style="{row_style}">{escape(token)}</th>'
+            heading = f'<th scope="row" style="{HEADING}">{escape(token)}</th>'
             cells = [_html_cell(token, other, w) for other, w in zip(column_tokens, weights)]
             rows.append(heading + "".join(cells))
 
@@ -212,6 +208,14 @@ def isolated(text: str) -> str:
     So "source → target" stays in this order where one of them is written from right to left.
     """
     return f"\u2068{text}\u2069"
+
+
+def _html_heading(token: str) -> str:
+    """The heading of a column: a short token upright, a longer one from top to bottom."""
+    style = f"{HEADING}; text-align: center; vertical-align: bottom"
+    if len(token) > 2:
+        style = f"{HEADING}; writing-mode: vertical-rl"
+    return f'<th scope="col" style="{style}">{escape(token)}</th>'
 
 
 def _html_cell(token: str, other: str, weight: float) -> str:

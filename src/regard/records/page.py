@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regard.errors import UserError
 
-HEIGHT = 720  # of the frame in a notebook, in pixels
+HEIGHT = 860  # of the frame in a notebook, in pixels
 LARGEST = 8_000_000
 """Characters of a page, up to which a notebook holds it; it saves them with its cells."""
 

@@ -82,6 +82,14 @@ class Result:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        shown = [f"{self.source!r} → {self.text!r}", f"score={self.score:.3f}"]
+        if self.alternatives:
+            shown.append(counted(len(self.alternatives), "alternative"))
+        if self.warnings:
+            shown.append(counted(len(self.warnings), "warning"))
+        return f"Result({', '.join(shown)})"
+
     def _repr_html_(self) -> str:
         """For a notebook: the answer, what to know about it, and its attention; no script."""
         answer = f"<bdi>{escape(self.source)}</bdi> → <b><bdi>{escape(self.text)}</bdi></b>"
