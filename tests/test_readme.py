@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -26,7 +27,7 @@ def test_the_commands(tmp_path, command):
     for _, *rest in words:
         rest = [word.replace("train.steps=5000", "train.steps=4") for word in rest]
         short = ["train.epochs=1"] if rest[:2] == ["train", "pairs.tsv"] and len(rest) == 2 else []
-        done = command(*rest, *short, cwd=tmp_path)
+        done = command(*rest, *short, cwd=tmp_path, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, (rest, done.stderr)
     assert (tmp_path / "attention.png").exists()
     assert (tmp_path / "page.html").exists()
@@ -36,3 +37,20 @@ def test_the_table_names_what_exists():
     root = Path(__file__).parents[1]
     for name in re.findall(r"^\| `([^`]+)`", README.split("## Names")[0], flags=re.MULTILINE):
         assert (root / name).exists(), name
+
+
+def test_a_minute_is_enough():
+    """The first screen says what it is, for whom, why not other tools; the next what to type."""
+    first, _, rest = README.partition("\n## Install and try\n")
+    assert len(first.split()) < 260
+    for word in ("file of pairs", "PyTorch", "people with", "students", "no GPU", "Why not"):
+        assert word in first, word
+    section = rest.partition("\n## ")[0]
+    for line in (
+        "pip install .",
+        "regard demo",
+        "regard train pairs.tsv",
+        "regard translate runs/",
+    ):
+        assert line in section, line
+    assert section.index("activate") < section.index("regard demo")  # else `regard` is not found

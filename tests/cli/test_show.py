@@ -106,7 +106,7 @@ def test_warnings_are_told(run, here, command):
     done = command("show", "attention", run.path, "1+x", "--out", "a.png")
     assert "warning: not in the vocabulary: x\n" in done.stderr
     done = command("show", "attention", run.path, "1+abcdef", "--out", "a.png")
-    assert "warning: not in the vocabulary: a b c d e …\n" in done.stderr
+    assert "warning: not in the vocabulary: a, b, c, d, e, …\n" in done.stderr
 
 
 def test_runs_of_one_name_are_two_curves(run, here):

@@ -54,9 +54,15 @@ def test_raw_dot_attention_has_no_parameters():
     torch.testing.assert_close(attention.attend_to(keys, attention.project(keys), Mask()), keys)
 
 
-@pytest.mark.parametrize("wrong", [{"heads": 3}, {"heads": 2, "projections": False}])
-def test_heads_must_divide(wrong):
-    with pytest.raises(UserError, match="heads"):
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"heads": 3}, "3 heads cannot share a width of 8: 8 is not divisible by 3"),
+        ({"heads": 2, "projections": False}, "2 heads need projections: leave out projections="),
+    ],
+)
+def test_heads_must_divide(wrong, message):
+    with pytest.raises(UserError, match=message):
         Attention(8, **wrong)
 
 

@@ -62,6 +62,20 @@ def test_lines_are_plain_text_on_standard_output(notebook, capsys):
     assert heard.err == ""
 
 
+def test_a_long_line_is_broken_between_words_on_a_terminal_only():
+    text = "only one checkpoint will be kept"
+    for is_terminal, expected in (
+        (True, "only one\ncheckpoint will\nbe kept\n"),
+        (False, f"{text}\n"),
+    ):
+        stream = io.StringIO()
+        stream.isatty = lambda shown=is_terminal: shown
+        reporter = Reporter(stream)
+        reporter.console.width = 16
+        reporter.say(text)
+        assert "\n".join(line.rstrip() for line in stream.getvalue().split("\n")) == expected
+
+
 def test_the_last_word_is_shown_also_after_an_error(notebook):
     def fail():
         with Reporter().bar(10, 0, lambda: "<i>picture</i>") as bar:

@@ -649,8 +649,8 @@ def _reason(error: RuntimeError) -> str:
 def _few(words: Sequence[str]) -> str:
     """The first five words, shortened."""
     shortened = [word if len(word) <= 24 else f"{word[:23]}…" for word in words[:5]]
-    more = " …" if len(words) > 5 else ""
-    return " ".join(shortened) + more
+    more = ["…"] if len(words) > 5 else []
+    return ", ".join([*shortened, *more])
 
 
 def _character_name(character: str) -> str:

@@ -179,7 +179,7 @@ def _warn_of_boxes(caught: Sequence[warnings.WarningMessage], path: Path) -> Non
     more = " …" if len(missing) > 8 else ""
     warnings.warn(
         f"{path}: no installed font has {few}{more}, so they are drawn as boxes; install one that "
-        f"does, such as Noto Sans CJK for Chinese, Japanese and Korean",
+        f"does, such as Noto Sans CJK for Chinese, Japanese and Korean, or Noto Emoji",
         MissingGlyph,
         stacklevel=4,
     )

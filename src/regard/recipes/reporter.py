@@ -45,6 +45,8 @@ class Reporter:
         self.console = Console(
             file=stream or usual, highlight=False, soft_wrap=True, force_jupyter=False
         )
+        # A terminal would break a long line within a word; a file keeps it whole.
+        self.console.soft_wrap = not self.console.is_terminal
         self.quiet = quiet
 
     def say(self, text: str) -> None:

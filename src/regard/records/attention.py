@@ -212,7 +212,7 @@ def isolated(text: str) -> str:
 
 def _html_heading(token: str) -> str:
     """The heading of a column: a short token upright, a longer one from top to bottom."""
-    style = f"{HEADING}; text-align: center; vertical-align: bottom"
+    style = f"{HEADING}; text-align: center; vertical-align: bottom; min-width: 1.3em"
     if len(token) > 2:
         style = f"{HEADING}; writing-mode: vertical-rl"
     return f'<th scope="col" style="{style}">{escape(token)}</th>'

@@ -84,9 +84,9 @@ def _memory_words(trainer: Trainer, longest: TrainingBatch) -> list[str]:
     words = []
     size = _memory(trainer, longest)
     if size >= 1e9:
-        words.append(f"about {size / 1e9:.1f} GB")
+        words.append(f"about {size / 1e9:.1f} GB of memory")
     elif size:
-        words.append(f"about {max(1, round(size / 1e6)):,} MB")
+        words.append(f"about {max(1, round(size / 1e6)):,} MB of memory")
 
     parts = len(trainer._fitting(longest))
     if parts > 1:
