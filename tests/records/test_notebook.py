@@ -159,8 +159,8 @@ def test_a_notebook_of_a_newcomer(run, tmp_path):
     assert page[-1].data["text/html"].startswith("<iframe")
     assert "exact match" in table[-1].data["text/html"]
     assert "image/png" in picture[-1].data
-    assert [output.output_type for output in again] == ["stream"]
-    assert again[0].name == "stdout"
+    assert {output.output_type for output in again} == {"stream"}  # no bar, no second curve
+    assert {output.name for output in again} == {"stdout"}
     assert again[0].text.startswith("already trained: ")
     assert error[-1].traceback == [
         "line 1: regard.train('pairs.tsv', epochs=1)",

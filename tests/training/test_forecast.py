@@ -22,9 +22,7 @@ DATA = {
     "batch_sentences": 16,
     "options": {"length": 6, "symbols": 5},
 }
-LINE = (
-    r"about [\d.,]+ [MG]B; [\d,]+ tokens/s; 40 steps, about \d+ seconds? \(done around \d\d:\d\d\)"
-)
+LINE = r"about [\d.,]+ [MG]B of memory; [\d,]+ tokens/s; 40 steps, about \d+ seconds? \(done around \d\d:\d\d\)"
 
 
 class Listener(Reporter):
