@@ -38,7 +38,7 @@ def notebook(monkeypatch):
     return handles
 
 
-def test_training_draws_one_curve_in_its_place(notebook, tiny, tmp_path):
+def test_training_draws_one_curve_in_its_place(notebook, tiny, tmp_path, capsys):
     data = {
         "options": {"train": 60, "dev": 12, "test": 12},
         "batch_sentences": 20,
@@ -50,6 +50,11 @@ def test_training_draws_one_curve_in_its_place(notebook, tiny, tmp_path):
     assert len(handle.shown) >= 2
     assert "<progress value=1.000 max=1></progress> 6 of 6 · loss" in handle.shown[-1]
     assert handle.shown[-1].count("<img") == 1
+
+    capsys.readouterr()
+    regard.train(regard.Config(), out=tmp_path / "run", resume=True, **settings)
+    assert capsys.readouterr().out.startswith(f"already trained: {tmp_path / 'run'} is at its last")
+    assert notebook == [handle]  # a finished run is not drawn again
 
 
 def test_lines_are_plain_text_on_standard_output(notebook, capsys):
