@@ -1,6 +1,7 @@
 """Settings: what is wrong is told by name, with what was probably meant."""
 
 import math
+import os
 import re
 from contextlib import suppress
 
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from regard.config import (
     MODELS,
     Config,
+    CustomConfig,
     RNNConfig,
+    SearchConfig,
+    TrainConfig,
     TransformerConfig,
     all_settings,
     build,
@@ -406,3 +410,143 @@ def test_any_file_is_read_or_told(tmp_path_factory, content):
 def test_no_file(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         read_toml(tmp_path / "none.toml")
+
+
+# ---- in Python ----
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: TransformerConfig(width=0), r"model\.width=0: must be from 1 to 65,536"),
+        (lambda: TransformerConfig(width=10**6), r"model\.width=1000000: must be from 1 to"),
+        (lambda: RNNConfig(dropout=math.nan), r"model\.dropout=nan: must be finite"),
+        (lambda: TrainConfig(ema=5), r"train\.ema=5: must be at least 0 and less than 1"),
+        (lambda: TrainConfig(smoothing=5), r"train\.smoothing=5: must be at least 0 and less"),
+        (lambda: TrainConfig(betas=(2, 3)), r"train\.betas=\[2, 3\]: must be at least 0 and less"),
+        (lambda: TrainConfig(epochs=1e308), r"train\.epochs=1e\+308: must be from 0 to 1,000,000"),
+        (lambda: TrainConfig(threads=100_000), r"train\.threads=100000: must be from 0 to 1,024"),
+        (lambda: SearchConfig(length_penalty=1e9), r"length_penalty=1000000000\.0: must be from 0"),
+        (lambda: SearchConfig(width=True), r"search\.width=True: must be a whole number"),
+        (lambda: Config(train={"steps": 3}), r"Config\(train=.*\): pass .*TrainConfig"),
+        (lambda: Config(train=SearchConfig()), r"Config\(train=.*\): pass .*TrainConfig"),
+        (lambda: CustomConfig(kind="mine"), r"model\.kind=mine: must be custom:Name"),
+        (lambda: build({"train": {5: 3}}), r"no setting train\.5"),
+        (lambda: build({"train": 5}), r"train=5: must be settings by name"),
+        (lambda: build({5: {}}), r"no section 5"),
+    ],
+)
+def test_bounds_hold_in_python(make, told):
+    with pytest.raises(UserError, match=told):
+        make()
+
+
+def test_what_python_passes_is_converted():
+    config = TrainConfig(steps=100.0, rate=1)
+    assert (config.steps, config.rate) == (100, 1.0)
+    assert isinstance(config.steps, int)
+    assert isinstance(config.rate, float)
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("train.ema=5", "must be at least 0 and less than 1"),
+        ("train.betas=[2,3]", "must be at least 0 and less than 1"),
+        ("train.steps=" + "9" * 5000, "must be a whole number"),
+        ("train.steps=0x" + "f" * 4000, "must be at least 0 and less than 100,000,000"),
+        ("train.betas=" + "[" * 3000, "must be two numbers"),
+        ("train.steps=5\ntrain.rate=3", "must be a whole number"),
+        ("data.dev=" + "x" * 9000, "must be a whole number of pairs; for a file write data.dev_f"),
+        ("data.path=" + "x" * 9000, "9,000 characters long"),
+        ("data.path=a\0b", "NUL"),
+        ("data.path=\udcff", "not valid UTF-8"),
+        ("data.options.a b=3", "no option can be called 'a b'"),
+        ("train.steps.x=3", "must be a whole number"),
+        ("train." + "a." * 9000 + "b=3", "only options have names of their own"),
+        ("train.=3", "no setting train."),
+        (".=3", "no section"),
+        ('train."steps"=3', "did you mean train.steps"),
+        ("model.kind=" + "x" * 9000, "choose transformer or rnn"),
+        ("train." + "x" * 9000 + "=3", "no setting train.xx"),
+    ],
+    ids=lambda text: text[:30].encode("ascii", "replace").decode(),
+)
+def test_overrides_are_refused_in_one_short_line(word, told):
+    with pytest.raises(UserError, match=re.escape(told)) as caught:
+        build(parse_overrides([word]))
+    message = str(caught.value)
+    assert len(message) <= 300
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"x": {"y": 1}}, "must be a finite number"),
+        ({"x": math.nan}, "must be a finite number"),
+        ({"x": 2**70}, "must be a finite number"),
+        ({"x": [[[[[[1]]]]]]}, "must be a finite number"),
+        ({"x": [0] * 1000}, "short list"),
+        ({f"x{i}": 1 for i in range(1000)}, "1,000 options"),
+        ({5: 1}, "no option can be called"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_options_are_what_a_config_can_hold(value, told):
+    with pytest.raises(UserError, match=told):
+        build({"data": {"options": value}})
+
+
+def test_options_of_a_model_of_ones_own_read_back_equal(tmp_path):
+    options = {"width": 3, "name": "a = b", "flags": [True, [1.5, "x"]]}
+    config = build({"model": {"kind": "custom:Mine", "options": options}})
+    (tmp_path / "config.toml").write_text(to_toml(to_settings(config)), encoding="utf-8")
+    assert load_config(tmp_path / "config.toml") == config
+
+
+# ---- files that are no settings ----
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[train]\nsteps = " + b"9" * 5000, "not a TOML file"),
+        (b"[train]\nbetas = " + b"[" * 5000, "nested too deeply"),
+        (b"[train]\nx = " + b"{a=" * 2000, "nested too deeply"),
+        (b"[train]\nsteps = 1\nsteps = 2", "not a TOML file"),
+        (b"\xff\xfe[train]", "not a TOML file"),
+        (b"[train]\n" + b"a." * 20000 + b"b = 1", "a line of more than 8,192 characters"),
+        (b"#" + b"\n" * 100_000, "more than 65,536 bytes"),
+        (b"steps = 3", "steps is not in a section"),
+        (b"[[train]]\nsteps = 3", "train is not in a section"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_files_are_refused_in_one_short_line(content, told, tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=told) as caught:
+        build(read_toml(path))
+    assert len(str(caught.value)) - len(str(path)) <= 300
+
+
+def test_a_byte_order_mark_is_no_setting(tmp_path):
+    (tmp_path / "x.toml").write_bytes(b"\xef\xbb\xbf[train]\r\nsteps = 3\r\n")
+    assert read_toml(tmp_path / "x.toml") == {"train": {"steps": 3}}
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    with (tmp_path / "x.toml").open("wb") as file:
+        file.truncate(10**11)  # holes take no room
+    with pytest.raises(UserError, match="more than 65,536 bytes"):
+        read_toml(tmp_path / "x.toml")
+
+
+def test_special_files_are_not_read(tmp_path):
+    with pytest.raises(UserError, match="a folder"):
+        read_toml(tmp_path)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(UserError, match="not a regular file"):
+            read_toml(tmp_path / "pipe")
