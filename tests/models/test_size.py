@@ -53,7 +53,9 @@ HUGE = TransformerConfig(width=2**16, ffn=2**20, heads=16, encoder_layers=1000, 
 
 
 def test_what_memory_cannot_hold_is_refused_before_it_is_allocated():
-    told = r"^the model would have 326,421,191,327,744 parameters and need .* GB, but cpu has .* GB "
+    told = (
+        r"^the model would have 326,421,191,327,744 parameters and need .* GB, but cpu has .* GB "
+    )
     with pytest.raises(UserError, match=told):
         build_model(HUGE, 100, 100)
 

@@ -86,10 +86,10 @@ class SettingSpec:
 
 
 def _number(number: Number) -> str:
-    """A bound as a person writes it: 65,536, 0.01, 1e-06 or 2^63."""
+    """A bound as a person writes it: 65,536, 0.01, 1e-6 or 2^63."""
     if number == SEEDS:
         return "2^63"
-    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}".replace("e-0", "e-")
 
 
 def specs_of(section_class: Any) -> dict[str, SettingSpec]:

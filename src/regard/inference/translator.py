@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from regard.bounds import Bounded, setting, specs_of
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.errors import UserError, counted, nearest
@@ -44,6 +45,7 @@ from regard.search import (
     Lexical,
     Rules,
     Sample,
+    Sampling,
     Search,
     Traced,
 )
@@ -53,18 +55,12 @@ from regard.text.vocabulary import BOS, EOS, UNK
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """Settings for sampling answers at random instead of searching for the most likely one."""
+class _Counts(Bounded):
+    """Whole numbers that `translate` and `options` take."""
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    risk: int = 0
-    """Minimum Bayes risk: draw this many samples and return the one most similar to the others.
-
-    0: return the sample itself.
-    """
+    n_best: int = setting(1, "Answers per text.", least=1, most=10**4)
+    window: int = setting(0, "Texts that are decoded together. 0: automatic.", least=0, most=10**6)
+    n: int = setting(5, "Tokens at a position of an answer.", least=1, most=10**6)
 
 
 WINDOW = {"cpu": 1024, "gpu": 8192}
@@ -225,6 +221,7 @@ class Translator:
 
     def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
         """Translate a text, or a list of texts; the options are those of `translate`."""
+        _check_wishes(wishes)
         if isinstance(text, str):
             [result] = self.translate([text], **wishes)
             return result
@@ -253,6 +250,9 @@ class Translator:
         A text longer than any in training is split at sentence ends (search.split), unless it has a
         prefix or required words.
         """
+        counts = _Counts(n_best, window)
+        n_best = counts.n_best
+        window = counts.window
         if sampling and (must or forbid):
             raise UserError(
                 "required and forbidden words do not work with sampling: use beam search"
@@ -444,6 +444,7 @@ class Translator:
                 f"the text was split into {len(result.parts)} parts: ask for the options of one of "
                 f"them, such as result.parts[0]"
             )
+        n = _Counts(n=n).n
         if not 0 <= position <= len(result.ids):
             raise UserError(
                 f"no position {position}: the answer has {counted(len(result.ids), 'token')}, so "
@@ -486,7 +487,9 @@ class Translator:
         width: 0 means search.width.
         """
         job = Job([*self.source.encode(text), EOS])
-        traced = Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty))
+        width = width or self.search.width
+        self._check_width(width)
+        traced = Traced(Beam(width, length_penalty=self.search.length_penalty))
         self._run([job], traced, no_repeat)
         return traced.nodes(job.found, self.target.token_texts)
 
@@ -511,12 +514,21 @@ class Translator:
                 sampling.top_p,
                 length_penalty=penalty,
             )
+        self._check_width(width)
         if must or forbid:
             demands = words(self.target, must, forbid, prefix)
             return Lexical(max(width, 5), n, penalty, patience, words=demands)
         if width == 1:
             return Greedy(length_penalty=penalty)
         return Beam(width, n, penalty, patience, self.search.diversity)
+
+    def _check_width(self, width: int) -> None:
+        """Refuse a beam that the vocabulary cannot fill; memory is looked at when texts come."""
+        if width > max(self.target.size, 5):
+            raise UserError(
+                f"a beam of {width:,} is wider than the target vocabulary of "
+                f"{self.target.size:,} tokens: use a narrower one (--beam, --nbest, search.width)"
+            )
 
     def _result(
         self,
@@ -632,6 +644,20 @@ class Translator:
         )
 
 
+def _check_wishes(wishes: Iterable[str]) -> None:
+    """Refuse an option that `translate` does not have, and say where it belongs."""
+    known = get_type_hints(Translator.translate).keys() - {"self", "texts", "return"}
+    for name in wishes:
+        if name in specs_of(Sampling):
+            raise UserError(
+                f"translate() has no option {name}: pass sampling=regard.Sampling({name}=…)"
+            )
+        if name in specs_of(SearchConfig) or name == "beam":
+            raise UserError(f"translate() has no option {name}: pass it to regard.load(run, …)")
+        if name not in known:
+            raise UserError(f"translate() has no option {name}{nearest(name, sorted(known))}")
+
+
 def _reason(error: RuntimeError) -> str:
     """Why a GPU cannot be used, in a line."""
     if isinstance(error, torch.OutOfMemoryError):
@@ -703,7 +729,7 @@ def load(
     _check_vocabularies(runs)
 
     chosen = {**to_settings(first.config)["search"], **search}
-    if beam:
+    if beam is not None:
         chosen["width"] = beam
     settings = build({"search": chosen}).search
     kind = torch.bfloat16 if settings.precision == "bf16" else torch.float32
