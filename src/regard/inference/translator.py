@@ -4,9 +4,9 @@ import math
 import sys
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, get_type_hints, overload
 
@@ -68,6 +68,8 @@ WINDOW = {"cpu": 1024, "gpu": 8192}
 
 A GPU wants more of them side by side.
 """
+PARTS = 4
+"""How many times as many sentences are decoded together, where texts are split into sentences."""
 
 
 class Translator:
@@ -264,6 +266,9 @@ class Translator:
                 f"no answer can start with {prefix!r}: it is not in the target vocabulary"
             )
 
+        def answers(parts: list[str], encoded: list[list[int]]) -> Iterator[Result]:
+            return self._answers(parts, encoded, n_best, forced, search, sampling)
+
         stream = iter(texts)
         while chunk := list(islice(stream, window or self._window())):
             encoded = self.source.encode_batch(chunk)
@@ -271,14 +276,34 @@ class Translator:
 
             uncut = bool(prefix or must)
             rows = [self._cut(text, len(ids), uncut) for text, ids in zip(chunk, encoded)]
-            parts, part_ids = _flattened(rows, encoded, self.source)
-            results = self._answers(parts, part_ids, n_best, forced, search, sampling)
+            group = PARTS * (window or self._window())
+            results = self._in_groups(rows, encoded, group, answers)
 
             for text, row in zip(chunk, rows):
                 if len(row) == 1:
                     yield next(results)
                 else:
                     yield joined(text, list(islice(results, len(row))), [gap for _, gap in row])
+
+    def _in_groups(
+        self,
+        rows: Iterable[list[tuple[str, str]]],
+        encoded: Iterable[list[int]],
+        size: int,
+        answers: Callable[[list[str], list[list[int]]], Iterator[Result]],
+    ) -> Iterator[Result]:
+        """The answers to the parts of all texts, of which at most `size` are decoded at a time.
+
+        A text may have a hundred thousand sentences. One that was not cut is not encoded again.
+        """
+        parts = chain.from_iterable(
+            [(row[0][0], ids)] if len(row) == 1 else [(part, None) for part, _ in row]
+            for row, ids in zip(rows, encoded)
+        )
+        while group := list(islice(parts, size)):
+            texts = [text for text, _ in group]
+            new = iter(self.source.encode_batch([text for text, ids in group if ids is None]))
+            yield from answers(texts, [next(new) if ids is None else ids for _, ids in group])
 
     def _window(self) -> int:
         return WINDOW["cpu" if self.device.type == "cpu" else "gpu"]
@@ -678,25 +703,6 @@ def _character_name(character: str) -> str:
     if character.isprintable() and character != " ":
         return character
     return f"U+{ord(character):04X}"
-
-
-def _flattened(
-    rows: list[list[tuple[str, str]]], encoded: list[list[int]], tokenizer: Tokenizer
-) -> tuple[list[str], list[list[int]]]:
-    """The parts of all texts, one after the other, and their ids.
-
-    A text that was not cut is not encoded again.
-    """
-    parts: list[str] = []
-    part_ids: list[list[int]] = []
-    for row, ids in zip(rows, encoded):
-        parts += [part for part, _ in row]
-        if len(row) == 1:
-            part_ids.append(ids)
-        else:
-            part_ids += tokenizer.encode_batch([part for part, _ in row])
-
-    return parts, part_ids
 
 
 def load(
