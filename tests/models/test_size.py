@@ -25,21 +25,26 @@ CONFIGS = [
     replace(SMALL, feedforward=False, bias=False),
     replace(SMALL, tie="none"),
     replace(SMALL, tie="target"),
+    replace(SMALL, tie="inputs", output_bias=True, scale_embeddings=False),
+    replace(SMALL, placement="post", final_norm="yes"),
     RNN,
-    *[replace(RNN, cell=cell) for cell in ("rnn", "gru")],
+    *[replace(RNN, cell=cell) for cell in ("rnn", "gru", "linear")],
     *[replace(RNN, attention=attention) for attention in ("before", "none")],
     replace(RNN, score="additive", score_width=5),
     replace(RNN, score="dot", bidirectional=False),
     replace(RNN, embedding=16, tie="all"),
     replace(RNN, embedding=16, tie="target"),
     replace(RNN, fast=False),
+    replace(RNN, readout="context", tie="inputs"),
+    replace(RNN, readout="state", attention="before"),
+    replace(RNN, bridge="layers", decoder_layers=2),
 ]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_the_count_is_that_of_the_model(config):
     source_size = 30
-    target_size = 30 if config.tie == "all" else 23
+    target_size = 30 if config.tie in ("all", "inputs") else 23
     model = build_model(config, source_size, target_size)
     parameters = sum(weight.numel() for weight in model.parameters())
     assert count_parameters(config, source_size, target_size) == parameters

@@ -60,7 +60,7 @@ def _transformer(config: TransformerConfig, source_size: int, target_size: int) 
     if config.feedforward:
         gates = 2 if config.activation in ("geglu", "swiglu") else 1
         feed = gates * config.ffn * (width + 1) + width * (config.ffn + 1) + norm
-    last_norms = 2 * norm if config.placement == "pre" else 0
+    last_norms = 2 * norm if config.ends_with_norm else 0
 
     positions = 0
     if config.position == "learned":
@@ -68,15 +68,14 @@ def _transformer(config: TransformerConfig, source_size: int, target_size: int) 
     if config.position == "relative":
         positions = layers * 2 * (2 * config.relative_clip + 1) * head
 
-    tables = _tables(config.tie, width, source_size, target_size) + _output(
-        config.tie, width, target_size
-    )
-    return attentions * attention + layers * feed + last_norms + positions + tables
+    tables = _tables(config.tie, width, source_size, target_size)
+    output = _output(config.tie, width, target_size) + config.output_bias * target_size
+    return attentions * attention + layers * feed + last_norms + positions + tables + output
 
 
 def _rnn(config: RNNConfig, source_size: int, target_size: int) -> int:
     width = config.width
-    gates = {"rnn": 1, "gru": 3, "lstm": 4}[config.cell]
+    gates = {"rnn": 1, "linear": 1, "gru": 3, "lstm": 4}[config.cell]
     states = 2 if config.cell == "lstm" else 1
     directions = 2 if config.bidirectional else 1
 
@@ -88,14 +87,20 @@ def _rnn(config: RNNConfig, source_size: int, target_size: int) -> int:
     inputs = config.embedding + (width if config.attention == "before" else 0)
     encoder = cells(config.embedding, width // directions, config.encoder_layers, directions)
     decoder = cells(inputs, width, config.decoder_layers, 1)
-    bridge = states * config.decoder_layers * width * (width + 1)
+    bridge = 0
+    if config.bridge == "top":
+        bridge = states * config.decoder_layers * width * (width + 1)
     attention = 0
+    read = width  # by the output layer
     if config.attention != "none":
-        score = _score(config.score, width, width, config.score_width or width)
-        attention = score + width * (2 * width + 1)
+        attention = _score(config.score, width, width, config.score_width or width)
+        if config.readout == "tanh":
+            attention += width * (2 * width + 1)
+        if config.readout == "context":
+            read = 2 * width
 
     tables = _tables(config.tie, config.embedding, source_size, target_size)
-    output = _output(config.tie, width, target_size) + target_size
+    output = _output(config.tie, read, target_size) + target_size
     return encoder + decoder + bridge + attention + tables + output
 
 
@@ -110,9 +115,9 @@ def _score(name: str, query: int, key: int, width: int) -> int:
 
 def _tables(tie: str, width: int, source_size: int, target_size: int) -> int:
     """The parameters of the embeddings."""
-    return (source_size if tie == "all" else source_size + target_size) * width
+    return (source_size if tie in ("inputs", "all") else source_size + target_size) * width
 
 
 def _output(tie: str, width: int, target_size: int) -> int:
     """The parameters of the output layer, unless they are those of the target embeddings."""
-    return target_size * width if tie == "none" else 0
+    return target_size * width if tie in ("none", "inputs") else 0

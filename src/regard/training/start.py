@@ -16,7 +16,6 @@ from regard.nn.devices import pick_device
 from regard.runs import storage
 from regard.runs.run import Run
 from regard.runs.weights import set_weights
-from regard.text.vocabulary import FIRST
 from regard.training.parallel import World
 from regard.training.paths import compile_blocks, read_ahead
 from regard.training.trainer import Trainer
@@ -52,7 +51,7 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     )
 
 
-def check_training_size(config: Config, source_size: int = FIRST, target_size: int = FIRST) -> None:
+def check_training_size(config: Config, source_size: int = 0, target_size: int = 0) -> None:
     """Refuse a model that does not fit into memory with its gradients and its optimizer.
 
     Shards of a model are not counted. The sizes of the vocabularies may not be known yet.
