@@ -6,11 +6,14 @@ import sys
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import regard
+from regard.cli import app
 from regard.errors import UserError
 from regard.inference import placed, room
 from regard.inference.online import Online
+from regard.recipes.pruning import prune
 from regard.search import Job, Sample, Sampling
 from regard.search.engine import _Queue
 from regard.search.greedy import Greedy
@@ -159,6 +162,19 @@ def test_waiting_is_bounded(translator, wait, monkeypatch):
 def test_options_at_a_position_are_bounded(translator, n):
     with pytest.raises(UserError, match=r"^n="):
         translator.options(translator("a b c"), 0, n)
+
+
+@pytest.mark.parametrize("limits", [{"tolerance": math.nan}, {"points": math.inf}], ids=str)
+def test_what_pruning_may_lose_is_bounded(run, limits, tmp_path):
+    with pytest.raises(UserError, match=r"must be finite, from 0 to"):
+        prune(run.path, tmp_path / "pruned", **limits)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wait", ["9" * 5000, "nan", "0", "-1", "1e3"])
+def test_numbers_of_waiting_are_bounded(run, wait):
+    with pytest.raises(UserError, match=r"--wait .*: expected whole numbers from 1, or inf"):
+        CliRunner().invoke(app, ["evaluate", str(run.path), "--wait", wait], catch_exceptions=False)
 
 
 # ---- memory ----
