@@ -22,13 +22,13 @@ from regard.search.greedy import Greedy
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"temperature": math.nan}, r"temperature=nan: must be finite, from 1e-6 to 1,000,000"),
+        ({"temperature": math.nan}, r"temperature=nan: must be finite, from 1e-9 to 1,000,000"),
         ({"temperature": math.inf}, r"temperature=inf: must be finite"),
-        ({"temperature": 1e-300}, r"temperature=1e-300: must be from 1e-6 to 1,000,000"),
-        ({"temperature": 0}, r"temperature=0: must be from 1e-6"),
+        ({"temperature": 1e-300}, r"temperature=1e-300: must be from 1e-9 to 1,000,000"),
+        ({"temperature": 0}, r"temperature=0: must be from 1e-9"),
         ({"temperature": True}, r"temperature=True: must be a number"),
         ({"temperature": "warm"}, r"temperature=warm: must be a number"),
-        ({"top_p": 1e-300}, r"top_p=1e-300: must be from 1e-6 to 1$"),
+        ({"top_p": 1e-300}, r"top_p=1e-300: must be from 1e-9 to 1$"),
         ({"top_p": math.nan}, r"top_p=nan: must be finite"),
         ({"top_p": 1.5}, r"top_p=1\.5: must be from"),
         ({"top_k": -1}, r"top_k=-1: must be from 0"),
@@ -56,7 +56,11 @@ def drawn(logits, seeds, **options):
     return Sample(**options).pick(logits, jobs)
 
 
-@pytest.mark.parametrize("options", [{"temperature": 1e-6}, {"top_p": 1e-6}, {"top_k": 1}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"temperature": 1e-6}, {"temperature": 1e-9}, {"top_p": 1e-9}, {"top_k": 1}],
+    ids=str,
+)
 def test_the_coldest_sample_is_greedy(options):
     torch.manual_seed(3)
     logits = 20 * torch.randn(400, 50)

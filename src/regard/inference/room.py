@@ -28,7 +28,10 @@ def sentences_that_fit(
 
     width = search.copies
     step = width * (vocabulary * LOGIT + min(2 * width, vocabulary) * CANDIDATE)
-    needed = step + model.decoder.decoding_bytes(width, longest)
+    # A decoder that is not made of ours need not know how much memory it takes.
+    decoding_bytes = getattr(model.decoder, "decoding_bytes", None)
+    state = decoding_bytes(width, longest) if decoding_bytes else 0
+    needed = step + state
     room = int(free_memory(device) * SHARE)
     if needed > room:
         kind = "samples" if search.apart else "beam"

@@ -22,14 +22,14 @@ class Sampling(Bounded):
     temperature: float = setting(
         1.0,
         "Divides the logits: near 0 is greedy search, above 1 is more random.",
-        least=1e-6,
+        least=1e-9,
         most=10**6,
     )
     top_k: int = setting(0, "Sample from the k most likely tokens. 0: all.", least=0, most=10**9)
     top_p: float = setting(
         1.0,
         "Sample from the most likely tokens with this total probability (nucleus).",
-        least=1e-6,
+        least=1e-9,
         most=1,
     )
     seed: int = setting(0, "Random seed.", least=0, below=SEEDS)
