@@ -1,6 +1,8 @@
 """Settings: what is wrong is told by name, with what was probably meant."""
 
 import math
+import os
+import re
 from contextlib import suppress
 
 import pytest
@@ -10,7 +12,10 @@ from hypothesis import strategies as st
 from regard.config import (
     MODELS,
     Config,
+    CustomConfig,
     RNNConfig,
+    SearchConfig,
+    TrainConfig,
     TransformerConfig,
     all_settings,
     build,
@@ -162,7 +167,7 @@ BOUNDED = [spec for spec in all_settings() if spec.least is not None or spec.bel
 # What else to set, so that values at the ends of the bounds break no rule between settings.
 COMPANIONS = {
     "model.width transformer": {"heads": 1},
-    "model.heads transformer": {"width": 2**40},
+    "model.heads transformer": {"width": 2**16},
     "model.wait transformer": {"causal": True},
     "model.width rnn": {"bidirectional": False},
     "model.readout rnn": {"attention": "before"},
@@ -210,44 +215,52 @@ def test_every_setting_has_one_line_of_help(spec):
 @pytest.mark.parametrize("spec", all_settings(), ids=label)
 def test_every_number_has_bounds_and_nothing_else_has(spec):
     is_number = spec.type in (int, float, float | None, tuple[float, float])
-    assert (spec.least is not None) == is_number
-    if spec.name.endswith("dropout"):
-        assert spec.below == 1
-    elif spec.name == "seed":
-        assert spec.below == 2**63
-    elif spec.name == "reserved":
-        assert spec.below == 13
-    else:
-        assert spec.below is None
+    has_least = spec.least is not None
+    has_largest = (spec.most is not None) != (spec.below is not None)
+    assert (has_least, has_largest) == (is_number, is_number)
+    assert bool(spec.range_words) == is_number
+    if is_number and spec.default is not None:
+        build_with(spec, spec.default[0] if isinstance(spec.default, tuple) else spec.default)
+
+
+def refused(spec, number):
+    told = rf"^{spec.section}\.{spec.name}=.*: must be {re.escape(spec.range_words)}$"
+    for value in (number, str(number)):
+        with pytest.raises(UserError, match=told):
+            build_with(spec, value)
 
 
 @pytest.mark.parametrize("spec", BOUNDED, ids=label)
 def test_the_lower_bound_is_the_smallest_value(spec):
     least = spec.least
     assert build_with(spec, least) in (least, (least, least))
-    told = rf"^{spec.section}\.{spec.name}=.*: must be at least {least}$"
-    for number in (just_below(spec, least), str(just_below(spec, least))):
-        with pytest.raises(UserError, match=told):
-            build_with(spec, number)
+    refused(spec, just_below(spec, least))
 
 
-@pytest.mark.parametrize("spec", [s for s in BOUNDED if s.below is not None], ids=label)
-def test_the_upper_bound_is_the_first_value_refused(spec):
-    largest = just_below(spec, spec.below)
-    assert build_with(spec, largest) == largest
-    told = rf"^{spec.section}\.{spec.name}={spec.below}: must be less than (1|13|2\^63)$"
-    for number in (spec.below, str(spec.below)):
-        with pytest.raises(UserError, match=told):
-            build_with(spec, number)
+@pytest.mark.parametrize("spec", BOUNDED, ids=label)
+def test_the_upper_bound_is_the_largest_value(spec):
+    if spec.most is not None:
+        largest = spec.most
+        first_refused = largest + 1 if spec.type is int else math.nextafter(largest, math.inf)
+    else:
+        largest = just_below(spec, spec.below)
+        first_refused = spec.below
+    assert build_with(spec, largest) in (largest, (largest, largest))
+    refused(spec, first_refused)
 
 
-@pytest.mark.parametrize("spec", [s for s in BOUNDED if s.below is None], ids=label)
-def test_without_an_upper_bound_numbers_are_finite(spec):
-    assert build_with(spec, 2**40) in (2**40, (2**40, 2**40))
+@pytest.mark.parametrize("spec", BOUNDED, ids=label)
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, "inf", "-inf", "nan"])
+def test_numbers_are_finite(spec, number):
     with pytest.raises(UserError, match=r"must be (finite|a whole number)"):
-        build_with(spec, math.inf)
-    with pytest.raises(UserError, match=r"must be (finite|a whole number)"):
-        build_with(spec, math.nan)
+        build_with(spec, number)
+
+
+@pytest.mark.parametrize("spec", BOUNDED, ids=label)
+def test_a_flag_is_no_number(spec):
+    for value in (True, "true"):
+        with pytest.raises(UserError, match=r"must be (a|two|a whole) number"):
+            build_with(spec, value)
 
 
 @pytest.mark.parametrize("spec", [s for s in all_settings() if s.choices], ids=label)
@@ -264,7 +277,7 @@ def test_choices_are_those_of_the_type(spec):
 
 @pytest.mark.parametrize("value", ["9" * 400, "9" * 5000], ids=len)
 def test_a_number_too_large_for_python_is_told(value):
-    with pytest.raises(UserError, match=r"train\.rate=9+: must be a number"):
+    with pytest.raises(UserError, match=r"train\.rate=9+….?: must be a number"):
         build({"train": {"rate": value}})
 
 
@@ -397,3 +410,143 @@ def test_any_file_is_read_or_told(tmp_path_factory, content):
 def test_no_file(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         read_toml(tmp_path / "none.toml")
+
+
+# ---- in Python ----
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: TransformerConfig(width=0), r"model\.width=0: must be from 1 to 65,536"),
+        (lambda: TransformerConfig(width=10**6), r"model\.width=1000000: must be from 1 to"),
+        (lambda: RNNConfig(dropout=math.nan), r"model\.dropout=nan: must be finite"),
+        (lambda: TrainConfig(ema=5), r"train\.ema=5: must be at least 0 and less than 1"),
+        (lambda: TrainConfig(smoothing=5), r"train\.smoothing=5: must be at least 0 and less"),
+        (lambda: TrainConfig(betas=(2, 3)), r"train\.betas=\[2, 3\]: must be at least 0 and less"),
+        (lambda: TrainConfig(epochs=1e308), r"train\.epochs=1e\+308: must be from 0 to 1,000,000"),
+        (lambda: TrainConfig(threads=100_000), r"train\.threads=100000: must be from 0 to 1,024"),
+        (lambda: SearchConfig(length_penalty=1e9), r"length_penalty=1000000000\.0: must be from 0"),
+        (lambda: SearchConfig(width=True), r"search\.width=True: must be a whole number"),
+        (lambda: Config(train={"steps": 3}), r"Config\(train=.*\): pass .*TrainConfig"),
+        (lambda: Config(train=SearchConfig()), r"Config\(train=.*\): pass .*TrainConfig"),
+        (lambda: CustomConfig(kind="mine"), r"model\.kind=mine: must be custom:Name"),
+        (lambda: build({"train": {5: 3}}), r"no setting train\.5"),
+        (lambda: build({"train": 5}), r"train=5: must be settings by name"),
+        (lambda: build({5: {}}), r"no section 5"),
+    ],
+)
+def test_bounds_hold_in_python(make, told):
+    with pytest.raises(UserError, match=told):
+        make()
+
+
+def test_what_python_passes_is_converted():
+    config = TrainConfig(steps=100.0, rate=1)
+    assert (config.steps, config.rate) == (100, 1.0)
+    assert isinstance(config.steps, int)
+    assert isinstance(config.rate, float)
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("train.ema=5", "must be at least 0 and less than 1"),
+        ("train.betas=[2,3]", "must be at least 0 and less than 1"),
+        ("train.steps=" + "9" * 5000, "must be a whole number"),
+        ("train.steps=0x" + "f" * 4000, "must be at least 0 and less than 100,000,000"),
+        ("train.betas=" + "[" * 3000, "must be two numbers"),
+        ("train.steps=5\ntrain.rate=3", "must be a whole number"),
+        ("data.dev=" + "x" * 9000, "must be a whole number of pairs; for a file write data.dev_f"),
+        ("data.path=" + "x" * 9000, "9,000 characters long"),
+        ("data.path=a\0b", "NUL"),
+        ("data.path=\udcff", "not valid UTF-8"),
+        ("data.options.a b=3", "no option can be called 'a b'"),
+        ("train.steps.x=3", "must be a whole number"),
+        ("train." + "a." * 9000 + "b=3", "only options have names of their own"),
+        ("train.=3", "no setting train."),
+        (".=3", "no section"),
+        ('train."steps"=3', "did you mean train.steps"),
+        ("model.kind=" + "x" * 9000, "choose transformer or rnn"),
+        ("train." + "x" * 9000 + "=3", "no setting train.xx"),
+    ],
+    ids=lambda text: text[:30].encode("ascii", "replace").decode(),
+)
+def test_overrides_are_refused_in_one_short_line(word, told):
+    with pytest.raises(UserError, match=re.escape(told)) as caught:
+        build(parse_overrides([word]))
+    message = str(caught.value)
+    assert len(message) <= 300
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"x": {"y": 1}}, "must be a finite number"),
+        ({"x": math.nan}, "must be a finite number"),
+        ({"x": 2**70}, "must be a finite number"),
+        ({"x": [[[[[[1]]]]]]}, "must be a finite number"),
+        ({"x": [0] * 1000}, "short list"),
+        ({f"x{i}": 1 for i in range(1000)}, "1,000 options"),
+        ({5: 1}, "no option can be called"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_options_are_what_a_config_can_hold(value, told):
+    with pytest.raises(UserError, match=told):
+        build({"data": {"options": value}})
+
+
+def test_options_of_a_model_of_ones_own_read_back_equal(tmp_path):
+    options = {"width": 3, "name": "a = b", "flags": [True, [1.5, "x"]]}
+    config = build({"model": {"kind": "custom:Mine", "options": options}})
+    (tmp_path / "config.toml").write_text(to_toml(to_settings(config)), encoding="utf-8")
+    assert load_config(tmp_path / "config.toml") == config
+
+
+# ---- files that are no settings ----
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[train]\nsteps = " + b"9" * 5000, "not a TOML file"),
+        (b"[train]\nbetas = " + b"[" * 5000, "nested too deeply"),
+        (b"[train]\nx = " + b"{a=" * 2000, "nested too deeply"),
+        (b"[train]\nsteps = 1\nsteps = 2", "not a TOML file"),
+        (b"\xff\xfe[train]", "not a TOML file"),
+        (b"[train]\n" + b"a." * 20000 + b"b = 1", "a line of more than 8,192 characters"),
+        (b"#" + b"\n" * 100_000, "more than 65,536 bytes"),
+        (b"steps = 3", "steps is not in a section"),
+        (b"[[train]]\nsteps = 3", "train is not in a section"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_files_are_refused_in_one_short_line(content, told, tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=told) as caught:
+        build(read_toml(path))
+    assert len(str(caught.value)) - len(str(path)) <= 300
+
+
+def test_a_byte_order_mark_is_no_setting(tmp_path):
+    (tmp_path / "x.toml").write_bytes(b"\xef\xbb\xbf[train]\r\nsteps = 3\r\n")
+    assert read_toml(tmp_path / "x.toml") == {"train": {"steps": 3}}
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    with (tmp_path / "x.toml").open("wb") as file:
+        file.truncate(10**11)  # holes take no room
+    with pytest.raises(UserError, match="more than 65,536 bytes"):
+        read_toml(tmp_path / "x.toml")
+
+
+def test_special_files_are_not_read(tmp_path):
+    with pytest.raises(UserError, match="a folder"):
+        read_toml(tmp_path)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(UserError, match="not a regular file"):
+            read_toml(tmp_path / "pipe")

@@ -26,10 +26,21 @@ FLOORS = [
     {"nn", "data"},
     {"text", "records", "presets"},
     {"config"},
+    {"bounds"},
     {"errors"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-WITHOUT_TORCH = ("cli", "text", "records", "scoring", "pictures", "config", "errors", "presets")
+WITHOUT_TORCH = (
+    "cli",
+    "text",
+    "records",
+    "scoring",
+    "pictures",
+    "config",
+    "bounds",
+    "errors",
+    "presets",
+)
 
 
 def name_of(path: Path) -> str:

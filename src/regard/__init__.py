@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from regard import training as training
     from regard.config import Config as Config
     from regard.errors import UserError as UserError
-    from regard.inference.translator import Sampling as Sampling
     from regard.inference.translator import Translator as Translator
     from regard.inference.translator import load as load
     from regard.recipes.evaluation import Evaluation as Evaluation
@@ -26,13 +25,14 @@ if TYPE_CHECKING:
     from regard.recipes.training import train as train
     from regard.records.result import Result as Result
     from regard.runs.run import Run as Run
+    from regard.search.sample import Sampling as Sampling
 
 _NAMES = {
     "Config": "regard.config",
     "Evaluation": "regard.recipes.evaluation",
     "Result": "regard.records.result",
     "Run": "regard.runs.run",
-    "Sampling": "regard.inference.translator",
+    "Sampling": "regard.search.sample",
     "Translator": "regard.inference.translator",
     "UserError": "regard.errors",
     "evaluate": "regard.recipes.evaluation",

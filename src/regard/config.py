@@ -5,15 +5,14 @@ The field of a setting has its default, its help and the values it may take.
 # ruff: noqa: RUF009 - setting() returns a dataclass field, never a shared value
 
 import dataclasses
-import math
 import tomllib
-import types
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal
 
+from regard.bounds import Bounded, SettingSpec, from_text, setting, shown, specs_of
+from regard.bounds.fields import SEEDS
 from regard.errors import UserError, nearest
 
 Settings = dict[str, dict[str, Any]]
@@ -26,33 +25,13 @@ ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
 PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
 TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
 Tie = Literal["none", "inputs", "target", "all"]
-SEEDS = 2**63  # torch takes seeds of 63 bits
-
-Value = TypeVar("Value")
-
-
-def setting(
-    default: Value,
-    help: str,
-    *,
-    least: int | None = None,
-    below: int | None = None,
-    custom: bool = False,
-) -> Value:
-    """Declare a field of a section: its default, one line of help, and the values it may take.
-
-    A number must be at least `least` and less than `below`. The choices of a name are those of
-    its `Literal` type; with `custom`, `custom:Name` is allowed too, a class of the caller.
-    """
-    metadata = {"help": help, "least": least, "below": below, "custom": custom}
-    if isinstance(default, dict):
-        return field(default_factory=lambda: copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Bounded):
     """Training data: where pairs come from, and how they are split and batched."""
+
+    section: ClassVar[str] = "data"
 
     path: str = setting("", "Training data: a built-in task, a named corpus, a file or a folder.")
     source: str = setting(
@@ -73,7 +52,10 @@ class DataConfig:
         "", "Encoding of the files, such as latin-1. Empty: UTF-8, or UTF-16 by its BOM."
     )
     limit: int = setting(
-        0, "Use at most this many training pairs, taken evenly from the file. 0: all.", least=0
+        0,
+        "Use at most this many training pairs, taken evenly from the file. 0: all.",
+        least=0,
+        most=10**12,
     )
     order: Literal["random", "file"] = setting(
         "random",
@@ -87,26 +69,31 @@ class DataConfig:
         0,
         "Pairs to hold out for validation if the data has no dev split. 0: 5 %, at most 2,000.",
         least=0,
+        most=10**7,
+        advice=" of pairs; for a file write data.dev_file={value}",
     )
     test: int = setting(
         0,
         "Pairs to hold out for testing if the data has no test split. 0: 5 %, at most 2,000.",
         least=0,
+        most=10**7,
+        advice=" of pairs; for a file write data.test_file={value}",
     )
     seed: int = setting(
         123456, "Random seed for the splits and for generated tasks.", least=0, below=SEEDS
     )
     options: dict[str, Any] = setting({}, "Options for a generated task, such as complexity.")
     max_length: int = setting(
-        256, "Skip training pairs with more tokens than this on either side.", least=1
+        256, "Skip training pairs with more tokens than this on either side.", least=1, most=10**6
     )
     batch_tokens: int = setting(
         4096,
         "Tokens per batch, including padding, on the longer side. See batch_sentences.",
         least=1,
+        most=10**7,
     )
     batch_sentences: int = setting(
-        0, "Pairs per batch, whatever their length. 0: use batch_tokens.", least=0
+        0, "Pairs per batch, whatever their length. 0: use batch_tokens.", least=0, most=10**6
     )
     tokenized: bool = setting(
         False, "The text is already tokenized, so BLEU does not tokenize it again."
@@ -122,24 +109,29 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class TextConfig:
+class TextConfig(Bounded):
     """Tokenization: how text becomes tokens."""
+
+    section: ClassVar[str] = "text"
 
     tokenizer: TokenizerName = setting("bpe", "How text is split into tokens.")
     target_tokenizer: Literal["same", TokenizerName] = setting(
         "same", "How the target is split into tokens; same: like the source."
     )
     size: int = setting(
-        8000, "Maximum vocabulary size for the words, bpe and unigram tokenizers.", least=1
+        8000,
+        "Maximum vocabulary size for the words, bpe and unigram tokenizers.",
+        least=1,
+        most=10**7,
     )
     min_count: int = setting(
-        1, "How often a word or character must occur to be in the vocabulary.", least=1
+        1, "How often a word or character must occur to be in the vocabulary.", least=1, most=10**9
     )
     reserved: int = setting(
         12,
         "Ids to reserve for <mask>, sentinels and tags, beside <pad>, <bos>, <eos> and <unk>.",
         least=0,
-        below=13,
+        most=12,
     )
     share: bool = setting(True, "Share one vocabulary between source and target.")
     dropout: float = setting(
@@ -154,17 +146,22 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(Bounded):
     """Transformer encoder-decoder (Vaswani et al. 2017)."""
+
+    section: ClassVar[str] = "model"
+    model_kind: ClassVar[str] = "transformer"
 
     kind: Literal["transformer"] = setting("transformer", "Model architecture.")
     width: int = setting(
-        256, "Model dimension: width of the embeddings and of every layer.", least=1
+        256, "Model dimension: width of the embeddings and of every layer.", least=1, most=2**16
     )
-    ffn: int = setting(1024, "Hidden width of the feed-forward layers.", least=1)
-    heads: int = setting(4, "Number of attention heads; must divide the width.", least=1)
-    encoder_layers: int = setting(3, "Number of encoder layers.", least=1)
-    decoder_layers: int = setting(3, "Number of decoder layers.", least=1)
+    ffn: int = setting(1024, "Hidden width of the feed-forward layers.", least=1, most=2**20)
+    heads: int = setting(
+        4, "Number of attention heads; must divide the width.", least=1, most=2**16
+    )
+    encoder_layers: int = setting(3, "Number of encoder layers.", least=1, most=1000)
+    decoder_layers: int = setting(3, "Number of decoder layers.", least=1, most=1000)
     position: PositionName = setting(
         "sinusoidal", "Position encoding; custom:Name for your own class.", custom=True
     )
@@ -207,9 +204,14 @@ class TransformerConfig:
     activation_dropout: float = setting(
         0.0, "Dropout inside the feed-forward layers.", least=0, below=1
     )
-    max_positions: int = setting(1024, "Maximum sequence length with learned positions.", least=1)
+    max_positions: int = setting(
+        1024, "Maximum sequence length with learned positions.", least=1, most=10**6
+    )
     relative_clip: int = setting(
-        16, "Maximum distance of relative positions; larger distances are treated alike.", least=1
+        16,
+        "Maximum distance of relative positions; larger distances are treated alike.",
+        least=1,
+        most=10**5,
     )
     causal: bool = setting(
         False, "Causal encoder: attends only to earlier tokens, so it can encode a growing source."
@@ -218,6 +220,7 @@ class TransformerConfig:
         0,
         "Wait-k: target token t = 0, 1, … sees wait + t source tokens. 0: all. Needs causal.",
         least=0,
+        most=10**4,
     )
 
     @property
@@ -228,6 +231,7 @@ class TransformerConfig:
         return self.final_norm == "yes"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_heads()
         self._check_rotary()
         self._check_wait()
@@ -261,20 +265,23 @@ class TransformerConfig:
 
 
 @dataclass(frozen=True)
-class RNNConfig:
+class RNNConfig(Bounded):
     """Recurrent encoder-decoder, with or without attention.
 
     Attention is before the cell (Bahdanau et al. 2015) or after it (Luong et al. 2015).
     """
 
+    section: ClassVar[str] = "model"
+    model_kind: ClassVar[str] = "rnn"
+
     kind: Literal["rnn"] = setting("rnn", "Model architecture.")
     cell: Literal["rnn", "gru", "lstm", "linear"] = setting(
         "lstm", "Kind of recurrent cell; linear: an RNN without tanh, for experiments."
     )
-    width: int = setting(256, "Width of the decoder state.", least=1)
-    embedding: int = setting(256, "Width of the embeddings.", least=1)
-    encoder_layers: int = setting(1, "Number of encoder layers.", least=1)
-    decoder_layers: int = setting(1, "Number of decoder layers.", least=1)
+    width: int = setting(256, "Width of the decoder state.", least=1, most=2**16)
+    embedding: int = setting(256, "Width of the embeddings.", least=1, most=2**16)
+    encoder_layers: int = setting(1, "Number of encoder layers.", least=1, most=1000)
+    decoder_layers: int = setting(1, "Number of decoder layers.", least=1, most=1000)
     bidirectional: bool = setting(True, "Use a bidirectional encoder.")
     attention: Literal["before", "after", "none"] = setting(
         "after", "Attend to the source before the recurrent cell, after it, or not at all."
@@ -285,7 +292,7 @@ class RNNConfig:
         custom=True,
     )
     score_width: int = setting(
-        0, "Hidden width of the additive score. 0: the width of the decoder.", least=0
+        0, "Hidden width of the additive score. 0: the width of the decoder.", least=0, most=2**16
     )
     bridge: Literal["top", "layers"] = setting(
         "top",
@@ -307,6 +314,7 @@ class RNNConfig:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_readout()
         self._check_tie()
         self._check_bridge()
@@ -350,29 +358,38 @@ class RNNConfig:
 
 
 @dataclass(frozen=True)
-class CustomConfig:
+class CustomConfig(Bounded):
     """A model of the user's own, called with the sizes of both vocabularies and the options."""
+
+    section: ClassVar[str] = "model"
+    model_kind: ClassVar[str] = "custom"
 
     kind: str = setting("custom:Model", "Model architecture: your own class.")
     options: dict[str, Any] = setting({}, "Arguments of your model, by name.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.kind.startswith("custom:"):
+            raise UserError(f"model.kind={shown(self.kind)}: must be custom:Name")
         # From the command line they come as text.
-        options = {name: _from_text(value) for name, value in self.options.items()}
+        options = {name: _value_or_text(value) for name, value in self.options.items()}
         object.__setattr__(self, "options", options)
+        super().__post_init__()  # once more: what the texts say
 
 
 ModelConfig = TransformerConfig | RNNConfig | CustomConfig
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Bounded):
     """Training: optimizer, schedule, evaluation and checkpoints."""
 
-    epochs: float = setting(0, "Passes over the training data. 0: use steps.", least=0)
-    steps: int = setting(10000, "Number of training steps, if epochs is 0.", least=0)
+    section: ClassVar[str] = "train"
+
+    epochs: float = setting(0, "Passes over the training data. 0: use steps.", least=0, most=10**6)
+    steps: int = setting(10000, "Number of training steps, if epochs is 0.", least=0, below=10**8)
     minutes: float = setting(
-        0, "Stop after this many minutes of training. 0: no time limit.", least=0
+        0, "Stop after this many minutes of training. 0: no time limit.", least=0, most=10**7
     )
     seed: int = setting(
         1,
@@ -383,33 +400,40 @@ class TrainConfig:
     optimizer: Literal["adamw", "adam", "sgd", "muon"] = setting(
         "adamw", "Optimizer; muon: Muon for the matrices of the layers, AdamW for everything else."
     )
-    rate: float = setting(1e-3, "Peak learning rate.", least=0)
+    rate: float = setting(1e-3, "Peak learning rate.", least=0, most=1000)
     schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = setting(
         "inverse_sqrt", "Learning rate schedule after the warmup."
     )
     warmup: int = setting(
-        400, "Steps over which the learning rate rises linearly from zero.", least=0
+        400, "Steps over which the learning rate rises linearly from zero.", least=0, most=10**8
     )
-    betas: tuple[float, float] = setting((0.9, 0.98), "Betas for Adam and AdamW.", least=0)
-    weight_decay: float = setting(0.0, "Weight decay for AdamW, applied to matrices only.", least=0)
-    clip: float = setting(1.0, "Clip the gradient norm to this value. 0: no clipping.", least=0)
-    smoothing: float = setting(0.1, "Label smoothing.", least=0)
+    betas: tuple[float, float] = setting((0.9, 0.98), "Betas for Adam and AdamW.", least=0, below=1)
+    weight_decay: float = setting(
+        0.0, "Weight decay for AdamW, applied to matrices only.", least=0, most=1000
+    )
+    clip: float = setting(
+        1.0, "Clip the gradient norm to this value. 0: no clipping.", least=0, most=10**9
+    )
+    smoothing: float = setting(0.1, "Label smoothing.", least=0, below=1)
     rdrop: float = setting(
         0.0,
         "Weight of the R-Drop loss: two passes with different dropout should agree. 0: off.",
         least=0,
+        most=1000,
     )
     ema: float = setting(
         0.0,
         "Decay of a moving average of the weights, used in evaluation and decoding. 0: off.",
         least=0,
+        below=1,
     )
     spike: float = setting(
         6.0,
         "Skip steps whose loss or gradient norm is this many sigmas above recent ones. 0: off.",
         least=0,
+        most=10**6,
     )
-    accumulate: int = setting(1, "Batches per update (gradient accumulation).", least=1)
+    accumulate: int = setting(1, "Batches per update (gradient accumulation).", least=1, most=10**4)
     precision: Literal["auto", "fp32", "bf16"] = setting(
         "auto", "Training precision; auto: bf16 on a GPU that supports it, otherwise fp32."
     )
@@ -423,22 +447,36 @@ class TrainConfig:
         "ddp", "Under torchrun: each process holds the whole model (ddp) or a shard of it (fsdp)."
     )
     threads: int = setting(
-        0, "CPU threads. 0: PyTorch's default, recorded here because results depend on it.", least=0
+        0,
+        "CPU threads. 0: PyTorch's default, recorded here because results depend on it.",
+        least=0,
+        most=1024,
     )
-    evaluate_every: int = setting(500, "Steps between evaluations on the validation set.", least=1)
-    save_every: int = setting(500, "Steps between checkpoints.", least=1)
-    log_every: int = setting(50, "Steps between log entries.", least=1)
+    evaluate_every: int = setting(
+        500, "Steps between evaluations on the validation set.", least=1, most=10**12
+    )
+    save_every: int = setting(500, "Steps between checkpoints.", least=1, most=10**12)
+    log_every: int = setting(50, "Steps between log entries.", least=1, most=10**12)
     patience: int = setting(
-        0, "Early stopping: stop after this many evaluations without improvement. 0: off.", least=0
+        0,
+        "Early stopping: stop after this many evaluations without improvement. 0: off.",
+        least=0,
+        most=10**9,
     )
-    keep: int = setting(3, "Number of latest checkpoints to keep, besides the best.", least=1)
+    keep: int = setting(
+        3, "Number of latest checkpoints to keep, besides the best.", least=1, most=10**9
+    )
     milestones: int = setting(
-        0, "Keep this many early checkpoints as well: at 1/2, 1/4, 1/8 … of the steps.", least=0
+        0,
+        "Keep this many early checkpoints as well: at 1/2, 1/4, 1/8 … of the steps.",
+        least=0,
+        most=64,
     )
     average: int = setting(
         0,
         "Average this many of the last checkpoints if that improves validation. 0: off.",
         least=0,
+        most=1000,
     )
     metric: Literal["loss", "accuracy", "exact_match", "bleu"] = setting(
         "loss",
@@ -458,6 +496,7 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_length()
         self._check_optimizer()
 
@@ -474,34 +513,42 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
-class SearchConfig:
+class SearchConfig(Bounded):
     """Decoding: beam search, length limits and penalties."""
 
-    width: int = setting(5, "Beam width; 1 is greedy search.", least=1)
+    section: ClassVar[str] = "search"
+
+    width: int = setting(5, "Beam width; 1 is greedy search.", least=1, most=10**4)
     length_penalty: float = setting(
-        1.0, "Hypotheses are ranked by log-probability / length^length_penalty.", least=0
+        1.0, "Hypotheses are ranked by log-probability / length^length_penalty.", least=0, most=10
     )
-    patience: float = setting(1.0, "Stop when width × patience hypotheses are finished.", least=0)
+    patience: float = setting(
+        1.0, "Stop when width × patience hypotheses are finished.", least=0, most=1000
+    )
     limit_ratio: float = setting(
-        2.0, "Maximum answer length: source tokens × limit_ratio + limit_extra.", least=0
+        2.0, "Maximum answer length: source tokens × limit_ratio + limit_extra.", least=0, most=1000
     )
     limit_extra: int = setting(
-        20, "Tokens added to the maximum answer length; see limit_ratio.", least=0
+        20, "Tokens added to the maximum answer length; see limit_ratio.", least=0, most=10**6
     )
-    minimum: int = setting(0, "Minimum answer length, in tokens.", least=0)
-    no_repeat: int = setting(0, "Never repeat an n-gram of this size. 0: off.", least=0)
+    minimum: int = setting(0, "Minimum answer length, in tokens.", least=0, most=10**6)
+    no_repeat: int = setting(0, "Never repeat an n-gram of this size. 0: off.", least=0, most=10**4)
     diversity: float = setting(
         0.0,
         "Diversity penalty per rank among the continuations of a hypothesis, for n-best lists.",
         least=0,
+        most=1000,
     )
     coverage: float = setting(
-        0.0, "Weight of the coverage penalty, for answers that skip parts of the source.", least=0
+        0.0,
+        "Weight of the coverage penalty, for answers that skip parts of the source.",
+        least=0,
+        most=1000,
     )
     precision: Literal["fp32", "bf16"] = setting(
         "fp32", "Precision of the weights in decoding; on a CPU, bf16 is faster only with AMX."
     )
-    batch_tokens: int = setting(4096, "Source tokens per batch in decoding.", least=1)
+    batch_tokens: int = setting(4096, "Source tokens per batch in decoding.", least=1, most=10**7)
     split: bool = setting(
         True, "Split texts longer than any in training at sentence ends and join the answers."
     )
@@ -518,7 +565,17 @@ class Config:
     search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
+        self._check_sections()
         self._check_path()
+
+    def _check_sections(self) -> None:
+        for name in SECTIONS:
+            section = getattr(self, name)
+            if not isinstance(section, Bounded) or section.section != name:
+                raise UserError(
+                    f"Config({name}={shown(section)}): pass an object such as "
+                    f"regard.config.{SECTIONS[name].__name__}()"
+                )
 
     def _check_path(self) -> None:
         """An RNN needs the lengths of its sentences on the CPU, so no graph can hold its step."""
@@ -558,37 +615,13 @@ SECTIONS: dict[str, Any] = {
 # ---- what there is to set ----
 
 
-@dataclass(frozen=True)
-class SettingSpec:
-    """Name, type, default, help and bounds of one setting, read from its field."""
-
-    section: str
-    kind: str  # of the model that has it; empty outside the section of the model
-    name: str
-    type: Any
-    default: Any
-    help: str
-    least: int | None
-    below: int | None
-    custom: bool
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.section}.{self.name}"
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The names it may have, besides `custom:Name`; empty if it is not a choice."""
-        return get_args(self.type) if get_origin(self.type) is Literal else ()
-
-
 def all_settings() -> list[SettingSpec]:
     """Every setting in the order of config.toml; those of each model one after the other."""
     specs: list[SettingSpec] = []
     for section, section_class in SECTIONS.items():
         classes = MODELS.values() if section == "model" else [section_class]
         for class_of_kind in classes:
-            specs += specs_of(section, class_of_kind).values()
+            specs += specs_of(class_of_kind).values()
     return specs
 
 
@@ -598,25 +631,6 @@ def full_names(name: str) -> list[str]:
     ours = [spec.full_name for spec in all_settings() if spec.name == bare]
     theirs = [ours for theirs, ours in ELSEWHERE.items() if theirs.partition(".")[2] == bare]
     return list(dict.fromkeys([*ours, *theirs]))
-
-
-def specs_of(section: str, section_class: Any) -> dict[str, SettingSpec]:
-    """What there is to set in a section, by name; section_class: its dataclass."""
-    types_by_name = get_type_hints(section_class)
-    defaults = section_class()
-
-    specs = {}
-    for definition in dataclasses.fields(section_class):
-        name = definition.name
-        specs[name] = SettingSpec(
-            section=section,
-            kind=getattr(defaults, "kind", ""),
-            name=name,
-            type=types_by_name[name],
-            default=getattr(defaults, name),
-            **definition.metadata,
-        )
-    return specs
 
 
 # ---- from settings to a Config ----
@@ -631,20 +645,22 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
     sections: dict[str, Any] = {}
     for section, values in settings.items():
         section_class = _class_of(section, values)
-        known = specs_of(section, section_class)
+        known = specs_of(section_class)
         for name in values:
             if name not in known:
                 raise _unknown(section, name, values, known)
 
-        checked = {name: _checked(value, known[name]) for name, value in values.items()}
-        sections[section] = section_class(**checked)
+        sections[section] = section_class(**values)
     return Config(**sections)
 
 
 def _class_of(section: str, values: Mapping[str, Any]) -> Any:
     """The dataclass of a section; that of the model depends on its kind."""
     if section not in SECTIONS:
-        raise UserError(f"no section {section}{nearest(section, SECTIONS)}")
+        name = shown(section)
+        raise UserError(f"no section {name}{nearest(name, SECTIONS)}")
+    if not isinstance(values, Mapping):
+        raise UserError(f"{section}={shown(values)}: must be settings by name, not one value")
     if section != "model":
         return SECTIONS[section]
 
@@ -653,117 +669,41 @@ def _class_of(section: str, values: Mapping[str, Any]) -> Any:
         return CustomConfig
     if not isinstance(kind, str) or kind not in MODELS:
         raise UserError(
-            f"model.kind={kind}: choose transformer or rnn, or custom:Name for your own class"
+            f"model.kind={shown(kind)}: choose transformer or rnn, or custom:Name for your own "
+            f"class"
         )
     return MODELS[kind]
 
 
 def _unknown(
-    section: str, name: str, values: Mapping[str, Any], known: Mapping[str, SettingSpec]
+    section: str, name: Any, values: Mapping[str, Any], known: Mapping[str, SettingSpec]
 ) -> UserError:
     """The error that there is no such setting: another model has it, or something is like it."""
     if section == "model":
         for other, other_class in MODELS.items():
-            if name in specs_of(section, other_class):
+            if name in specs_of(other_class):
                 kind = values.get("kind", "transformer")
                 return UserError(
-                    f"no setting model.{name} for model.kind={kind} (model.kind={other} has it)"
+                    f"no setting model.{name} for model.kind={shown(kind)} (model.kind={other} has "
+                    f"it)"
                 )
 
+    name = shown(name)
     meant = ELSEWHERE.get(f"{section}.{name}")
     if meant:
         return UserError(f"no setting {section}.{name}; did you mean {meant}?")
     return UserError(f"no setting {section}.{name}{nearest(name, known, f'{section}.')}")
 
 
-TYPE_WORDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    float | None: "a number",
-    bool: "true or false",
-    str: "a string",
-    tuple[float, float]: "two numbers, such as [0.9, 0.98]",
-    dict[str, Any]: "options by name, such as {complexity = 3}",
-}
-"""How an error message calls the type of a setting."""
-
-
-def _checked(value: Any, spec: SettingSpec) -> Any:
-    """The value as the setting's type, if it is one that the setting may have."""
-    if spec.choices:
-        _check_choice(value, spec)
-        return value
-
-    try:
-        converted = _converted(value, spec.type)
-    except (ValueError, OverflowError):
-        wanted = TYPE_WORDS[spec.type]
-        if spec.full_name in ("data.dev", "data.test"):
-            wanted += f" of pairs; for a file write {spec.full_name}_file={value}"
-        raise UserError(f"{spec.full_name}={value}: must be {wanted}") from None
-
-    numbers = converted if isinstance(converted, tuple) else (converted,)
-    for number in numbers:
-        if isinstance(number, int | float):
-            _check_bounds(number, value, spec)
-    return converted
-
-
-def _check_choice(value: Any, spec: SettingSpec) -> None:
-    """Refuse a name that is not one of the choices."""
-    if value in spec.choices:
-        return
-    if spec.custom and str(value).startswith("custom:"):
-        return
-    raise UserError(f"{spec.full_name}={value}: choose {', '.join(spec.choices)}")
-
-
-def _check_bounds(number: float, value: Any, spec: SettingSpec) -> None:
-    """Refuse a number that is out of bounds. value: what the caller wrote, for the message."""
-    if isinstance(number, float) and not math.isfinite(number):
-        raise UserError(f"{spec.full_name}={value}: must be finite")
-    if spec.least is not None and number < spec.least:
-        raise UserError(f"{spec.full_name}={value}: must be at least {spec.least}")
-    if spec.below is not None and number >= spec.below:
-        below = "2^63" if spec.below == SEEDS else spec.below
-        raise UserError(f"{spec.full_name}={value}: must be less than {below}")
-
-
-def _converted(value: Any, wanted: Any) -> Any:
-    """The value as the wanted type, if nothing is lost: 100.0 is a whole number, 1.5 is not.
-
-    Raises ValueError if something would be lost.
-    """
-    if get_origin(wanted) is types.UnionType:  # X | None
-        return None if value is None else _converted(value, get_args(wanted)[0])
-
-    if isinstance(value, str) and wanted is not str:  # from the command line
-        value = tomllib.loads(f"v = {value}")["v"]
-
-    if get_origin(wanted) is tuple and isinstance(value, list | tuple):
-        items = zip(value, get_args(wanted), strict=True)
-        return tuple(_converted(item, item_type) for item, item_type in items)
-    if get_origin(wanted) is dict and isinstance(value, Mapping):
-        return dict(value)
-    if wanted in (bool, str) and isinstance(value, wanted):
-        return value
-
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and wanted in (float, str):
-        return wanted(value)
-    if is_number and wanted is int and value % 1 == 0:
-        return int(value)
-    raise ValueError
-
-
-def _from_text(value: Any) -> Any:
-    """What a text says as TOML, such as a number; a text that is no TOML stays one."""
+def _value_or_text(value: Any) -> Any:
+    """What a text says as TOML, such as a number; a text that is no TOML stays one, as do dates."""
     if not isinstance(value, str):
         return value
     try:
-        return tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
+        parsed = from_text(value)
+    except ValueError:
         return value
+    return parsed if isinstance(parsed, str | int | float | list) else value
 
 
 # ---- layers of settings ----
@@ -794,9 +734,9 @@ def _drop_other_kind(below: dict[str, Any], values: Mapping[str, Any]) -> None:
     if "kind" not in values or values["kind"] == below.get("kind", "transformer"):
         return
 
-    kind = str(values["kind"])
+    kind = values["kind"] if isinstance(values["kind"], str) else ""  # which build refuses
     new_class = CustomConfig if kind.startswith("custom:") else MODELS.get(kind, TransformerConfig)
-    known = specs_of("model", new_class)
+    known = specs_of(new_class)
     for name in list(below):
         if name not in known or name == "kind":
             del below[name]
@@ -819,34 +759,67 @@ def parse_overrides(words: Iterable[str]) -> Settings:
         name, equals, text = word.partition("=")
         path = name.split(".")
         if not equals or len(path) < 2:
-            meant = [f"{full}={text}" for full in full_names(name)] if equals else []
+            meant = [f"{full}={shown(text)}" for full in full_names(name)] if equals else []
             advice = " or ".join(meant) or "section.name=value, such as train.steps=1000"
-            raise UserError(f"{word!r} is not a setting: write {advice}")
+            raise UserError(f"{shown(word)!r} is not a setting: write {advice}")
         if path[0] not in SECTIONS:
-            raise UserError(f"no section {path[0]}{nearest(path[0], SECTIONS)}")
+            section = shown(path[0])
+            raise UserError(f"no section {section}{nearest(section, SECTIONS)}")
+        if len(path) > 3:
+            raise UserError(
+                f"no setting {shown(name)}: only options have names of their own, such as "
+                f"data.options.complexity=3"
+            )
 
         table: dict[str, Any] = settings.setdefault(path[0], {})
         for step in path[1:-1]:
             table = table.setdefault(step, {})
             if not isinstance(table, dict):
-                raise UserError(f"{name}: {step} is a value, not a section")
+                raise UserError(f"{shown(name)}: {shown(step)} is a value, not a section")
         table[path[-1]] = text
     return settings
 
 
+LARGEST_FILE = 2**16  # bytes of a TOML file; a written config.toml has about 3,000
+LONGEST_LINE = 2**13  # characters of one of its lines: tomllib takes the square of a long key
+
+
 def read_toml(path: Path) -> Settings:
     """Settings of a TOML file."""
+    text = _read_small_text(path)
     try:
-        loaded = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a TOML file: {error}") from None
+        loaded = tomllib.loads(text)
+    except ValueError as error:  # also a number of more than 4,300 digits
+        raise UserError(f"{path}: not a TOML file: {str(error)[:100]}") from None
+    except RecursionError:  # [[[[…
+        raise UserError(f"{path}: not a file of settings: values are nested too deeply") from None
     for section, values in loaded.items():
         if not isinstance(values, dict):
             advice = "put it under [data], [text], [model], [train] or [search]"
-            raise UserError(f"{path}: {section} is not in a section; {advice}")
+            raise UserError(f"{path}: {shown(section)} is not in a section; {advice}")
     return loaded
+
+
+def _read_small_text(path: Path) -> str:
+    """The text of a file that is no folder, no pipe and not too long to hold settings."""
+    try:
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "not a regular file"
+            raise UserError(f"{path}: {kind}; settings are read from a TOML file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+
+    if len(content) > LARGEST_FILE:
+        raise UserError(f"{path}: more than {LARGEST_FILE:,} bytes; not a file of settings")
+    try:
+        text = content.decode("utf-8-sig")  # Windows begins a file with a byte order mark
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from None
+    if max(map(len, text.split("\n"))) > LONGEST_LINE:
+        raise UserError(f"{path}: has a line of more than {LONGEST_LINE:,} characters")
+    return text
 
 
 def to_settings(config: Config) -> Settings:

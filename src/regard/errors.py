@@ -42,12 +42,20 @@ class Interrupted(Exception):
         self.code = 128 + signal_number
 
 
+MOST_NAMED = 10
+"""Names that a message lists; of the others only how many there are."""
+
+
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """The end of a message about an unknown name: the most similar one, or all that are known."""
     names = list(known)
     if near := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
         return f"; did you mean {prefix}{near[0]}?"
-    return f" (available: {', '.join(prefix + one for one in names) or 'none'})"
+    listed = [prefix + one for one in names[:MOST_NAMED]]
+    more = len(names) - len(listed)
+    if more:
+        listed.append(f"and {more} more")
+    return f" (available: {', '.join(listed) or 'none'})"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

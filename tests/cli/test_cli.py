@@ -343,7 +343,7 @@ def test_set_knows_search_settings_only(run, refused):
     assert "--set train.steps=3: only search settings" in refused(
         "translate", *text, "--set", "train.steps=3"
     )
-    assert "search.width=0: must be at least 1" in refused(
+    assert "search.width=0: must be from 1 to 10,000" in refused(
         "translate", "no run", "1+1", "--set", "width=0"
     )
     assert call("translate", *text, "--set", "width=3", "--set", "search.no_repeat=2")

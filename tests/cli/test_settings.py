@@ -38,7 +38,7 @@ def test_one_setting_tells_what_is_allowed():
     assert "Allowed: loss, accuracy, exact_match, bleu, custom:Name." in " ".join(
         call("train.metric").split()
     )
-    assert "Allowed: a whole number, at least 0." in " ".join(call("train.steps").split())
+    assert "Allowed: a whole number, from 1 to 65,536." in " ".join(call("model.width").split())
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -222,3 +222,27 @@ def test_long_dates_are_two() -> None:
     first, second = answer.split()
     assert date.fromisoformat(first).strftime("%Y") in written
     assert date.fromisoformat(second).strftime("%Y") in written
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "told"),
+    [
+        (
+            "arithmetic",
+            {"complexity": 5000},
+            "complexity=5000: must be a whole number from 0 to 1,0",
+        ),
+        ("arithmetic", {"complexity": "9" * 5000}, "complexity=9+…: must be a whole number"),
+        (
+            "copy",
+            {"length": 10**12},
+            "length=1000000000000: must be a whole number from 0 to 10,000",
+        ),
+        ("listops", {"depth": 10**6}, "depth=1000000: must be a whole number from 0 to 100"),
+        ("copy", {"spaced": 2**20000}, "spaced=.*: must be true or false"),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, str) else "",
+)
+def test_options_are_bounded(task, options, told):
+    with pytest.raises(UserError, match=told):
+        next(TASKS[task].pairs(1, options=options))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import regard
+from regard.nn.devices import linux_bytes
 from regard.recipes import fitting
 from regard.recipes.reporter import Reporter
 from regard.runs.weights import get_weights
@@ -192,11 +193,9 @@ def test_spans(seconds, words):
 
 
 def test_memory_is_about_what_the_process_takes(trainer):
-    taken = module._proc("self/status", "VmRSS", 0)
+    taken = linux_bytes("self/status", "VmRSS", 0)
     assert taken < module._memory(trainer, module._longest(trainer)) < taken + 2**28
-    assert (
-        module._proc("self/nothing", "VmRSS", 7) == module._proc("self/status", "Nothing", 7) == 7
-    )
+    assert linux_bytes("self/nothing", "VmRSS", 7) == linux_bytes("self/status", "Nothing", 7) == 7
 
 
 @pytest.mark.filterwarnings(

@@ -318,10 +318,10 @@ def _evaluate_waiting(
 
 def _wait(word: str) -> float:
     """A whole number from 1, or inf."""
-    if word != "inf" and not (word.isdecimal() and int(word)):
+    if word != "inf" and not (word.isdecimal() and len(word) < 10 and int(word)):
         raise UserError(
-            f"--wait {word!r}: expected whole numbers from 1, or inf, separated by commas, such "
-            f"as 1,3,5,inf"
+            f"--wait {word[:20]!r}: expected whole numbers from 1, or inf, separated by commas, "
+            f"such as 1,3,5,inf"
         )
     return float(word)
 

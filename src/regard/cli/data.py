@@ -58,7 +58,7 @@ def _corpora() -> list[Path]:
 def data_generate(
     task: Annotated[str, typer.Argument(metavar="TASK")],
     options: Annotated[list[str] | None, typer.Argument(metavar="[name=value]...")] = None,
-    count: Annotated[int, typer.Option(min=0)] = 10,
+    count: Annotated[int, typer.Option(min=0, max=10**12)] = 10,
     seed: Annotated[int | None, typer.Option()] = None,
     split: Annotated[str, typer.Option()] = "train",
     as_json: Annotated[

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.bounds import TYPE_WORDS, SettingSpec
 from regard.cli.completion import setting_names
 from regard.cli.terms import AsJson, reader_may_leave
-from regard.config import SEEDS, TYPE_WORDS, SettingSpec, all_settings, full_names, to_toml
+from regard.config import all_settings, full_names, to_toml
 from regard.errors import UserError, nearest
 
 
@@ -109,12 +110,8 @@ def _allowed(spec: SettingSpec) -> str:
     """The values that a setting may have."""
     if spec.choices:
         return ", ".join([*spec.choices, *(["custom:Name"] if spec.custom else [])])
-    words = [TYPE_WORDS[spec.type]]
-    if spec.least is not None:
-        words.append(f"at least {spec.least}")
-    if spec.below is not None and spec.below != SEEDS:
-        words.append(f"less than {spec.below}")
-    return ", ".join(words)
+    words = [TYPE_WORDS[spec.type], spec.range_words]
+    return ", ".join(filter(None, words))
 
 
 def _fields(spec: SettingSpec) -> dict[str, Any]:
@@ -126,6 +123,7 @@ def _fields(spec: SettingSpec) -> dict[str, Any]:
         "help": spec.help,
         "choices": list(spec.choices),
         "least": spec.least,
+        "most": spec.most,
         "below": spec.below,
     }
     return {

@@ -405,7 +405,10 @@ def show_gradients(
         ),
     ] = None,
     length: Annotated[
-        int, typer.Option(min=2, help="Number of random tokens, source and answer together.")
+        int,
+        typer.Option(
+            min=2, max=10_000, help="Number of random tokens, source and answer together."
+        ),
     ] = 100,
     out: Picture = Path("gradients.png"),
     open_it: Open = False,
@@ -438,10 +441,12 @@ def show_positions(
         str, typer.Argument(help="sinusoidal, rotary, alibi, or a run.")
     ] = "sinusoidal",
     width: Annotated[
-        int, typer.Option(min=1, help="Dimensions of an embedding (rotary: of one head).")
+        int, typer.Option(min=1, max=4096, help="Dimensions of an embedding (rotary: of one head).")
     ] = 64,
-    heads: Annotated[int, typer.Option(min=1, help="Number of heads (alibi).")] = 4,
-    length: Annotated[int, typer.Option(min=1, help="Number of positions to draw.")] = 100,
+    heads: Annotated[int, typer.Option(min=1, max=1024, help="Number of heads (alibi).")] = 4,
+    length: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Number of positions to draw.")
+    ] = 100,
     out: Picture = Path("positions.png"),
     open_it: Open = False,
     parts: PartsOption = None,

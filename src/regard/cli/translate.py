@@ -271,12 +271,10 @@ def _answers(
 
 def _sampling(sample: bool, *drawn: Any) -> Any:
     """How to draw; None: not at all, and then nobody may say how."""
-    from regard.inference.translator import Sampling
-
-    sampling = Sampling(*drawn)
+    sampling = regard.Sampling(*drawn)
     if sample or sampling.risk:
         return sampling
-    if sampling != Sampling():
+    if sampling != regard.Sampling():
         raise UserError(
             "--temperature, --top-k, --top-p and --seed need --sample or --risk: add one of them"
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regard.bounds import shown
 from regard.config import SearchConfig
 from regard.errors import UserError
 from regard.models import Seq2Seq
@@ -114,10 +115,10 @@ class Online:
         wait: float,
     ) -> None:
         check_online(model)
-        if wait < 1:
+        if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 1:
             raise UserError(
-                f"wait={wait}: must be at least 1 (source tokens to read before the first "
-                f"target token)"
+                f"wait={shown(wait)}: must be a number of at least 1 (source tokens to read before "
+                f"the first target token)"
             )
         self.model = model
         self.source = source

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import collate
 from regard.errors import only_fast_is_missing
+from regard.inference.room import sentences_that_fit
 from regard.models import Seq2Seq
 from regard.nn.devices import on_device
 from regard.nn.kernels import read_only, writable
@@ -136,7 +137,8 @@ class Placed:
         for job in jobs:
             job.restart()
 
-        for _ in decode(self.model.step, self.begin, jobs, search, rules, room):
+        most = sentences_that_fit(self.model, search, len(self.suppress), jobs, self.device)
+        for _ in decode(self.model.step, self.begin, jobs, search, rules, room, most):
             pass
 
     def _on_gpu(

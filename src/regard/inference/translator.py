@@ -4,9 +4,9 @@ import math
 import sys
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, get_type_hints, overload
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from regard.bounds import Bounded, setting, specs_of
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.errors import UserError, counted, nearest
@@ -44,6 +45,7 @@ from regard.search import (
     Lexical,
     Rules,
     Sample,
+    Sampling,
     Search,
     Traced,
 )
@@ -53,18 +55,12 @@ from regard.text.vocabulary import BOS, EOS, UNK
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """Settings for sampling answers at random instead of searching for the most likely one."""
+class _Counts(Bounded):
+    """Whole numbers that `translate` and `options` take."""
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    risk: int = 0
-    """Minimum Bayes risk: draw this many samples and return the one most similar to the others.
-
-    0: return the sample itself.
-    """
+    n_best: int = setting(1, "Answers per text.", least=1, most=10**4)
+    window: int = setting(0, "Texts that are decoded together. 0: automatic.", least=0, most=10**6)
+    n: int = setting(5, "Tokens at a position of an answer.", least=1, most=10**6)
 
 
 WINDOW = {"cpu": 1024, "gpu": 8192}
@@ -72,6 +68,8 @@ WINDOW = {"cpu": 1024, "gpu": 8192}
 
 A GPU wants more of them side by side.
 """
+PARTS = 4
+"""How many times as many sentences are decoded together, where texts are split into sentences."""
 
 
 class Translator:
@@ -229,6 +227,7 @@ class Translator:
 
     def __call__(self, text: str | Sequence[str], **wishes: Any) -> Result | list[Result]:
         """Translate a text, or a list of texts; the options are those of `translate`."""
+        _check_wishes(wishes)
         if isinstance(text, str):
             [result] = self.translate([text], **wishes)
             return result
@@ -259,6 +258,9 @@ class Translator:
         A text longer than any in training is split at sentence ends (search.split), unless it has a
         prefix or required words.
         """
+        counts = _Counts(n_best, window)
+        n_best = counts.n_best
+        window = counts.window
         if sampling and (must or forbid):
             raise UserError(
                 "required and forbidden words do not work with sampling: use beam search"
@@ -270,6 +272,9 @@ class Translator:
                 f"no answer can start with {prefix!r}: it is not in the target vocabulary"
             )
 
+        def answers(parts: list[str], encoded: list[list[int]]) -> Iterator[Result]:
+            return self._answers(parts, encoded, n_best, forced, search, sampling)
+
         stream = iter(texts)
         while chunk := list(islice(stream, window or self._window())):
             encoded = self.source.encode_batch(chunk)
@@ -277,14 +282,34 @@ class Translator:
 
             uncut = bool(prefix or must)
             rows = [self._cut(text, len(ids), uncut) for text, ids in zip(chunk, encoded)]
-            parts, part_ids = _flattened(rows, encoded, self.source)
-            results = self._answers(parts, part_ids, n_best, forced, search, sampling)
+            group = PARTS * (window or self._window())
+            results = self._in_groups(rows, encoded, group, answers)
 
             for text, row in zip(chunk, rows):
                 if len(row) == 1:
                     yield next(results)
                 else:
                     yield joined(text, list(islice(results, len(row))), [gap for _, gap in row])
+
+    def _in_groups(
+        self,
+        rows: Iterable[list[tuple[str, str]]],
+        encoded: Iterable[list[int]],
+        size: int,
+        answers: Callable[[list[str], list[list[int]]], Iterator[Result]],
+    ) -> Iterator[Result]:
+        """The answers to the parts of all texts, of which at most `size` are decoded at a time.
+
+        A text may have a hundred thousand sentences. One that was not cut is not encoded again.
+        """
+        parts = chain.from_iterable(
+            [(row[0][0], ids)] if len(row) == 1 else [(part, None) for part, _ in row]
+            for row, ids in zip(rows, encoded)
+        )
+        while group := list(islice(parts, size)):
+            texts = [text for text, _ in group]
+            new = iter(self.source.encode_batch([text for text, ids in group if ids is None]))
+            yield from answers(texts, [next(new) if ids is None else ids for _, ids in group])
 
     def _window(self) -> int:
         return WINDOW["cpu" if self.device.type == "cpu" else "gpu"]
@@ -450,6 +475,7 @@ class Translator:
                 f"the text was split into {len(result.parts)} parts: ask for the options of one of "
                 f"them, such as result.parts[0]"
             )
+        n = _Counts(n=n).n
         if not 0 <= position <= len(result.ids):
             raise UserError(
                 f"no position {position}: the answer has {counted(len(result.ids), 'token')}, so "
@@ -492,7 +518,9 @@ class Translator:
         width: 0 means search.width.
         """
         job = Job([*self.source.encode(text), EOS])
-        traced = Traced(Beam(width or self.search.width, length_penalty=self.search.length_penalty))
+        width = width or self.search.width
+        self._check_width(width)
+        traced = Traced(Beam(width, length_penalty=self.search.length_penalty))
         self._run([job], traced, no_repeat)
         return traced.nodes(job.found, self.target.token_texts)
 
@@ -517,12 +545,21 @@ class Translator:
                 sampling.top_p,
                 length_penalty=penalty,
             )
+        self._check_width(width)
         if must or forbid:
             demands = words(self.target, must, forbid, prefix)
             return Lexical(max(width, 5), n, penalty, patience, words=demands)
         if width == 1:
             return Greedy(length_penalty=penalty)
         return Beam(width, n, penalty, patience, self.search.diversity)
+
+    def _check_width(self, width: int) -> None:
+        """Refuse a beam that the vocabulary cannot fill; memory is looked at when texts come."""
+        if width > max(self.target.size, 5):
+            raise UserError(
+                f"a beam of {width:,} is wider than the target vocabulary of "
+                f"{self.target.size:,} tokens: use a narrower one (--beam, --nbest, search.width)"
+            )
 
     def _result(
         self,
@@ -638,6 +675,20 @@ class Translator:
         )
 
 
+def _check_wishes(wishes: Iterable[str]) -> None:
+    """Refuse an option that `translate` does not have, and say where it belongs."""
+    known = get_type_hints(Translator.translate).keys() - {"self", "texts", "return"}
+    for name in wishes:
+        if name in specs_of(Sampling):
+            raise UserError(
+                f"translate() has no option {name}: pass sampling=regard.Sampling({name}=…)"
+            )
+        if name in specs_of(SearchConfig) or name == "beam":
+            raise UserError(f"translate() has no option {name}: pass it to regard.load(run, …)")
+        if name not in known:
+            raise UserError(f"translate() has no option {name}{nearest(name, sorted(known))}")
+
+
 def _reason(error: RuntimeError) -> str:
     """Why a GPU cannot be used, in a line."""
     if isinstance(error, torch.OutOfMemoryError):
@@ -658,25 +709,6 @@ def _character_name(character: str) -> str:
     if character.isprintable() and character != " ":
         return character
     return f"U+{ord(character):04X}"
-
-
-def _flattened(
-    rows: list[list[tuple[str, str]]], encoded: list[list[int]], tokenizer: Tokenizer
-) -> tuple[list[str], list[list[int]]]:
-    """The parts of all texts, one after the other, and their ids.
-
-    A text that was not cut is not encoded again.
-    """
-    parts: list[str] = []
-    part_ids: list[list[int]] = []
-    for row, ids in zip(rows, encoded):
-        parts += [part for part, _ in row]
-        if len(row) == 1:
-            part_ids.append(ids)
-        else:
-            part_ids += tokenizer.encode_batch([part for part, _ in row])
-
-    return parts, part_ids
 
 
 def load(
@@ -709,7 +741,7 @@ def load(
     _check_vocabularies(runs)
 
     chosen = {**to_settings(first.config)["search"], **search}
-    if beam:
+    if beam is not None:
         chosen["width"] = beam
     settings = build({"search": chosen}).search
     kind = torch.bfloat16 if settings.precision == "bf16" else torch.float32

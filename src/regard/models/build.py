@@ -10,6 +10,7 @@ from regard.errors import UserError
 from regard.models.parts import Parts, check_parts, find_part, is_own
 from regard.models.rnn import RNNDecoder, RNNEncoder
 from regard.models.seq2seq import Seq2Seq
+from regard.models.size import check_size
 from regard.models.transformer import BlockParts, TransformerDecoder, TransformerEncoder
 from regard.nn import POSITIONS, SCORES, Block, Embedding
 from regard.nn.names import look_up
@@ -33,6 +34,7 @@ def build_model(
             f"model.tie={config.tie} needs one vocabulary for both sides: set text.share=true or "
             f"model.tie={instead}"
         )
+    check_size(config, source_size, target_size)
     builders: dict[str, Any] = {"transformer": _transformer, "rnn": _rnn}
     return builders[config.kind](config, source_size, target_size, parts)
 

@@ -48,6 +48,13 @@ class Decoders(Decoder):
         super().__init__()
         self.members = nn.ModuleList(model.decoder for model in members)
 
+    def decoding_bytes(self, beams: int, tokens: int) -> int:
+        needed = [
+            decoder.decoding_bytes(beams, tokens)  # type: ignore[operator]
+            for decoder in self.members
+        ]
+        return sum(needed)
+
     def start(self, memory: Any) -> States:
         """memory: of all members, as `Encoders` gives it."""
         states = [

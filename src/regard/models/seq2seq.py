@@ -69,6 +69,13 @@ class Decoder(nn.Module):
     wait = 0
     """Source tokens that the first target token sees; each further one sees one more. 0: all."""
 
+    def decoding_bytes(self, beams: int, tokens: int) -> int:
+        """About how much memory a sentence takes: its state, and a step of all its hypotheses.
+
+        tokens: of the target.
+        """
+        return 0
+
     def start(self, memory: Memory) -> Any:
         """The state before the first token."""
         raise NotImplementedError

@@ -181,6 +181,15 @@ class TransformerDecoder(Decoder):
             self.dropout = config.embedding_dropout
         self.enter = enter  # an attribute, so that it can be compiled
         self.wait = config.wait
+        self.heads = config.heads
+
+    def decoding_bytes(self, beams: int, tokens: int) -> int:
+        """Keys and values of every slot; and, in one block at a time, who looks at which slot."""
+        slots = beams * tokens
+        width = self.embedding.weight.shape[1]
+        bytes_of_slot = 2 * len(self.blocks) * width * 4
+        bytes_of_look = 2 * 4 * self.heads + 2  # weights before and after the softmax, and masks
+        return slots * bytes_of_slot + beams * slots * bytes_of_look
 
     def start(self, memory: Memory) -> TransformerState:
         """The state before the first token; in training, with the packed memory as it is."""

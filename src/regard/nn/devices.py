@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -89,6 +90,33 @@ def state_kept(device: torch.device) -> Iterator[None]:
         torch.set_num_threads(threads)
         if apple is not None:
             torch.mps.set_rng_state(apple)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be allocated on a device; sys.maxsize if the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    return min(linux_bytes("meminfo", "MemAvailable", sys.maxsize), _container_memory())
+
+
+def linux_bytes(path: str, name: str, otherwise: int) -> int:
+    """Bytes, as Linux gives them in a file below /proc."""
+    file = Path("/proc", path)
+    if not file.exists():
+        return otherwise
+    for line in file.read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    return otherwise
+
+
+def _container_memory() -> int:
+    """Bytes that the container of this process may hold (cgroup v2); sys.maxsize: no limit."""
+    file = Path("/sys/fs/cgroup/memory.max")
+    if not file.is_file():
+        return sys.maxsize
+    words = file.read_text().strip()
+    return int(words) if words.isdigit() else sys.maxsize
 
 
 @cache

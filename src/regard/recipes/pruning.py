@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
+from regard.bounds import Bounded, setting
 from regard.data.corpus import Corpus
 from regard.errors import UserError
 from regard.inference.translator import Translator, load
@@ -23,6 +25,14 @@ from regard.runs import storage
 from regard.runs.card import write_card
 from regard.runs.run import Run
 from regard.scoring import bleu, bleu_applies, exact_match
+
+
+@dataclass(frozen=True)
+class _Limits(Bounded):
+    """What a run without some heads may lose."""
+
+    tolerance: float = setting(0.01, "Relative increase in perplexity.", least=0, most=1000)
+    points: float = setting(0.5, "Drop in BLEU and exact match.", least=0, most=100)
 
 
 @torch.inference_mode()
@@ -44,6 +54,7 @@ def prune(
     output weights of those heads become zero: shapes and speed stay, and further training may use
     the heads again.
     """
+    limits = _Limits(tolerance, points)
     old = Run.open(run)
     out = Path(out)
     translator = load(old, device=device, parts=parts)
@@ -60,9 +71,9 @@ def prune(
     pairs = pairs or _validation_pairs(old, 500)
     judge = _Judge(translator, pairs, old.config.data.bleu_tokenize)
     before = judge.scores([])
-    silent = judge.spare_heads(before["loss"] + math.log1p(tolerance))
+    silent = judge.spare_heads(before["loss"] + math.log1p(limits.tolerance))
     after = judge.scores(silent)
-    while silent and _fell_too_far(before, after, points):
+    while silent and _fell_too_far(before, after, limits.points):
         silent.pop()
         after = judge.scores(silent)
 

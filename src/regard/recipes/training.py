@@ -28,6 +28,7 @@ from regard.runs import storage
 from regard.runs.claim import Claim, Taken, newest_numbered
 from regard.runs.run import Run
 from regard.training.parallel import World
+from regard.training.start import check_training_size
 
 CHANGEABLE = {
     "train.steps",
@@ -139,8 +140,9 @@ def _absolute(given: Settings) -> Settings:
     absolute = settings.merge(given)
     values = absolute.get("data", {})
     for name in ("target_file", "dev_file", "test_file"):
-        if values.get(name):
-            values[name] = str(Path(str(values[name])).resolve())
+        value = values.get(name)
+        if value and isinstance(value, str | Path) and "\0" not in str(value):
+            values[name] = str(Path(value).resolve())
     return absolute
 
 
@@ -226,7 +228,8 @@ def _prepared(
     request: _Request, folder: Path | None, parts: Parts, reporter: Reporter, overwrite: bool
 ) -> Run:
     """A new run, ready to train."""
-    settings.build(request.given)  # a misspelt setting is told before anything is read
+    config = settings.build(request.given)  # a misspelt setting is told before anything is read
+    check_training_size(config)
 
     if folder is None:
         claim = Claim.take_next(request.first_folder)

@@ -9,7 +9,7 @@ from regard.search.engine import Search, decode
 from regard.search.greedy import Greedy, greedy
 from regard.search.hypothesis import Hypothesis, Job, Selectable, Step
 from regard.search.lexical import Lexical, Phrase, Words
-from regard.search.sample import Sample, sample
+from regard.search.sample import Sample, Sampling, sample
 from regard.search.traced import Traced
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Phrase",
     "Rules",
     "Sample",
+    "Sampling",
     "Search",
     "Selectable",
     "Step",

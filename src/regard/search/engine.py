@@ -3,6 +3,7 @@
 Sentences are decoded side by side. Those that are done leave, and waiting ones take their places.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -146,6 +147,7 @@ def decode(
     search: Search,
     rules: Rules,
     room: int = 0,
+    most: int = sys.maxsize,
 ) -> Iterator[Job]:
     """Search all jobs, and yield each as soon as it is done.
 
@@ -154,10 +156,10 @@ def decode(
     ended count as they are.
 
     begin: the decoder's state of new sentences, with one row each. room: how many source tokens,
-    padding included, are decoded side by side. 0: all.
+    padding included, are decoded side by side. 0: all. most: how many sentences are.
     """
     device = rules.device
-    queue = _Queue(jobs, room)
+    queue = _Queue(jobs, room, most)
     live: list[Job] = []
     most = 0  # how many were live when the last ones came
     state: S | None = None
@@ -200,10 +202,11 @@ def decode(
 class _Queue:
     """The jobs that wait for a place; false when none is left. One is always read ahead."""
 
-    def __init__(self, jobs: Iterable[Job], room: int) -> None:
+    def __init__(self, jobs: Iterable[Job], room: int, most: int) -> None:
         self._jobs = iter(jobs)
         self._next = next(self._jobs, None)
         self._room = room
+        self._most = most
 
     def __bool__(self) -> bool:
         return self._next is not None
@@ -217,6 +220,8 @@ class _Queue:
             longest = max(longest, len(self._next.source))
             count = len(live) + len(admitted) + 1
             if self._room and count > 1 and longest * count > self._room:
+                break
+            if count > max(1, self._most):
                 break
             admitted.append(self._next)
             self._next = next(self._jobs, None)

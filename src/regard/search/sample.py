@@ -7,10 +7,38 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.bounds import Bounded, setting
+from regard.bounds.fields import SEEDS
 from regard.errors import UserError
 from regard.search.engine import together
 from regard.search.greedy import Greedy
 from regard.search.hypothesis import Hypothesis, Job, S, Step
+
+
+@dataclass(frozen=True)
+class Sampling(Bounded):
+    """Settings for sampling answers at random instead of searching for the most likely one."""
+
+    temperature: float = setting(
+        1.0,
+        "Divides the logits: near 0 is greedy search, above 1 is more random.",
+        least=1e-9,
+        most=10**6,
+    )
+    top_k: int = setting(0, "Sample from the k most likely tokens. 0: all.", least=0, most=10**9)
+    top_p: float = setting(
+        1.0,
+        "Sample from the most likely tokens with this total probability (nucleus).",
+        least=1e-9,
+        most=1,
+    )
+    seed: int = setting(0, "Random seed.", least=0, below=SEEDS)
+    risk: int = setting(
+        0,
+        "Draw this many samples and keep the most central (minimum Bayes risk). 0: off.",
+        least=0,
+        most=1000,
+    )
 
 
 @dataclass
@@ -31,13 +59,9 @@ class Sample(Greedy):
     plain = False
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or self.copies < 1:
-            wish = "temperature > 0, top_k >= 0, 0 < top_p <= 1 and n >= 1"
-            got = (
-                f"temperature={self.temperature}, top_k={self.top_k}, top_p={self.top_p}, "
-                f"n={self.copies}"
-            )
-            raise UserError(f"sampling needs {wish}; got {got}")
+        Sampling(self.temperature, self.top_k, self.top_p)  # refuses what is out of bounds
+        if self.copies < 1:
+            raise UserError(f"sampling needs at least one sample; got n={self.copies}")
 
     def as_beam(self) -> None:
         return None
@@ -47,7 +71,9 @@ class Sample(Greedy):
         seeds = torch.tensor([job.seed for job in jobs], device=logits.device)  # (B,)
         ages = torch.tensor([job.age for job in jobs], device=logits.device)  # (B,)
         numbers = dice(seeds, ages, self.copies).flatten()  # (R,)
-        narrowed = narrow(logits / self.temperature, self.top_k, self.top_p)  # (R, V)
+        # In fp64, so that a low temperature merges no two logits, and a small top_p is not 0.
+        wide = logits.double()  # (R, V)
+        narrowed = narrow(wide / self.temperature, self.top_k, self.top_p)  # (R, V)
         return draw(narrowed, numbers)
 
 

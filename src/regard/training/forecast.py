@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from regard.errors import counted
+from regard.nn.devices import free_memory, linux_bytes
 from regard.training.batch import Supply, TrainingBatch
 from regard.training.paths import prepare
 from regard.training.trainer import Trainer
@@ -145,7 +146,7 @@ def _peak(trainer: Trainer, batch: TrainingBatch) -> int:
     trainer._gradient([batch], batch.tokens)
     if trainer.device.type == "cuda":
         return torch.cuda.max_memory_allocated(trainer.device)
-    return _proc("self/status", "VmHWM", 0) or _peak_of_process()
+    return linux_bytes("self/status", "VmHWM", 0) or _peak_of_process()
 
 
 def _peak_of_process() -> int:
@@ -161,19 +162,8 @@ def _peak_of_process() -> int:
 def _room(device: torch.device) -> int:
     """Bytes that this process may come to hold in all."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-    return _proc("meminfo", "MemAvailable", sys.maxsize) + _proc("self/status", "VmRSS", 0)
-
-
-def _proc(path: str, name: str, otherwise: int) -> int:
-    """Bytes, as Linux tells them in a file below /proc."""
-    file = Path("/proc", path)
-    if not file.exists():
-        return otherwise
-    for line in file.read_text().splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) * 1024
-    return otherwise
+        return free_memory(device)
+    return free_memory(device) + linux_bytes("self/status", "VmRSS", 0)
 
 
 def _pace(trainer: Trainer, steps: int) -> list[str]:

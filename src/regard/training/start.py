@@ -5,11 +5,14 @@ import math
 import numpy as np
 import torch
 
+from regard.config import Config
 from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.models.parts import Parts
+from regard.models.size import check_size
+from regard.nn.devices import pick_device
 from regard.runs import storage
 from regard.runs.run import Run
 from regard.runs.weights import set_weights
@@ -38,12 +41,30 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
         updates = batches.per_epoch / config.train.accumulate
         steps = max(1, math.ceil(config.train.epochs * updates))
 
+    check_training_size(config, run.source.size, run.target.size)
     model = initial_model(run, parts)
     if config.train.path == "compiled":
         compile_blocks(model)
     feed = read_ahead(batches.shard(world.rank, world.size), config.train.path, world.device)
     return Trainer(
         model.to(world.device), feed, config.train, steps=steps, device=world.device, world=world
+    )
+
+
+def check_training_size(config: Config, source_size: int = 0, target_size: int = 0) -> None:
+    """Refuse a model that does not fit into memory with its gradients and its optimizer.
+
+    Shards of a model are not counted. The sizes of the vocabularies may not be known yet.
+    """
+    if config.train.strategy == "fsdp":
+        return
+    moments = 1 if config.train.optimizer == "sgd" else 2
+    check_size(
+        config.model,
+        source_size,
+        target_size,
+        copies=2 + moments,  # the weights and their gradients
+        device=pick_device(config.train.device),
     )
 
 

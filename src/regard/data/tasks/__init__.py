@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import islice
 
+from regard.bounds import shown
 from regard.data.pairs import stable_hash
 from regard.data.tasks import phrases, toys
 from regard.data.tasks.toys import Pairs
@@ -16,6 +17,11 @@ Options = Mapping[str, str | int]
 """The options of a task's generator, and its counts train, dev and test."""
 
 _SEEDS = {"train": 0, "dev": 1, "test": 2, "long": 3}  # added to the seed of the task
+
+COUNTS = 10**9
+"""The most pairs that a task draws for a split."""
+LARGEST = {"complexity": 1000, "length": 10_000, "depth": 100}
+"""The largest values of options that make pairs longer: Python's own numbers have 4,300 digits."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Task:
             if isinstance(self.options[name], bool):
                 values[name] = yes_or_no(f"{self.name} {name}", value)
             else:
-                values[name] = whole_number(name, value)
+                values[name] = whole_number(name, value, LARGEST.get(name, COUNTS))
         return values
 
 
@@ -92,20 +98,20 @@ def _held_apart(pairs: Pairs, split: str, side: int) -> Pairs:
 
 def yes_or_no(name: str, value: str | int) -> bool:
     """A flag as people write it."""
-    word = str(value).lower()
+    word = shown(value).lower()
     if word not in ("true", "yes", "1", "false", "no", "0"):
-        raise UserError(f"{name}={value}: must be true or false")
+        raise UserError(f"{name}={shown(value)}: must be true or false")
     return word in ("true", "yes", "1")
 
 
-def whole_number(name: str, value: str | int) -> int:
-    """A number that is not below 0, as people write it."""
+def whole_number(name: str, value: str | int, most: int = COUNTS) -> int:
+    """A number from 0 to `most`, as people write it."""
     try:
         number = int(value)
     except (ValueError, TypeError, OverflowError):
         number = -1
-    if number < 0 or (isinstance(value, float) and value != number):
-        raise UserError(f"{name}={value}: must be a whole number, at least 0")
+    if not 0 <= number <= most or (isinstance(value, float) and value != number):
+        raise UserError(f"{name}={shown(value)}: must be a whole number from 0 to {most:,}")
     return number
 
 

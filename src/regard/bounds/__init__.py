@@ -1,0 +1,16 @@
+"""What the value of a setting may be: its type, its range, its choices. Checked here only."""
+
+from regard.bounds.fields import SettingSpec, setting, specs_of
+from regard.bounds.shown import shown
+from regard.bounds.values import TYPE_WORDS, Bounded, checked, from_text
+
+__all__ = [
+    "TYPE_WORDS",
+    "Bounded",
+    "SettingSpec",
+    "checked",
+    "from_text",
+    "setting",
+    "shown",
+    "specs_of",
+]

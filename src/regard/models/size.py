@@ -1,0 +1,123 @@
+"""How large a model will be, told from its config before anything is allocated."""
+
+import torch
+
+from regard.config import CustomConfig, ModelConfig, RNNConfig, TransformerConfig
+from regard.errors import UserError
+from regard.nn.devices import free_memory
+
+WEIGHT = 4  # bytes of a parameter: models are made in float32
+CPU = torch.device("cpu")
+
+
+def check_size(
+    config: ModelConfig,
+    source_size: int,
+    target_size: int,
+    *,
+    copies: int = 1,
+    device: torch.device = CPU,
+) -> None:
+    """Refuse a model that does not fit into the memory of a device.
+
+    copies: how many numbers are kept for each parameter, such as its gradient.
+    """
+    count = count_parameters(config, source_size, target_size)
+    needed = count * copies * WEIGHT
+    room = free_memory(device)
+    if needed <= room:
+        return
+    purpose = "" if copies == 1 else " to train"
+    raise UserError(
+        f"the model would have {count:,} parameters and need {_gigabytes(needed)}{purpose}, but "
+        f"{device} has {_gigabytes(room)} free: lower model.width or the number of layers"
+    )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"
+
+
+def count_parameters(config: ModelConfig, source_size: int, target_size: int) -> int:
+    """The parameters of the model that `build_model` makes; those of the user's own parts are 0."""
+    if isinstance(config, CustomConfig):
+        return 0
+    if isinstance(config, RNNConfig):
+        return _rnn(config, source_size, target_size)
+    return _transformer(config, source_size, target_size)
+
+
+def _transformer(config: TransformerConfig, source_size: int, target_size: int) -> int:
+    width = config.width
+    layers = config.encoder_layers + config.decoder_layers
+    attentions = layers + config.decoder_layers
+    norm = {"layer": 2 * width, "rms": width, "none": 0}[config.norm]
+    head = width // config.heads
+
+    score = config.heads * _score(config.score, head, head, head)
+    attention = 4 * width * (width + config.bias) + score + norm
+    feed = 0
+    if config.feedforward:
+        gates = 2 if config.activation in ("geglu", "swiglu") else 1
+        feed = gates * config.ffn * (width + 1) + width * (config.ffn + 1) + norm
+    last_norms = 2 * norm if config.ends_with_norm else 0
+
+    positions = 0
+    if config.position == "learned":
+        positions = 2 * config.max_positions * width
+    if config.position == "relative":
+        positions = layers * 2 * (2 * config.relative_clip + 1) * head
+
+    tables = _tables(config.tie, width, source_size, target_size)
+    output = _output(config.tie, width, target_size) + config.output_bias * target_size
+    return attentions * attention + layers * feed + last_norms + positions + tables + output
+
+
+def _rnn(config: RNNConfig, source_size: int, target_size: int) -> int:
+    width = config.width
+    gates = {"rnn": 1, "linear": 1, "gru": 3, "lstm": 4}[config.cell]
+    states = 2 if config.cell == "lstm" else 1
+    directions = 2 if config.bidirectional else 1
+
+    def cells(inputs: int, size: int, layers: int, directions: int) -> int:
+        first = gates * size * (inputs + size + 2)
+        later = gates * size * (directions * size + size + 2)
+        return directions * (first + (layers - 1) * later)
+
+    inputs = config.embedding + (width if config.attention == "before" else 0)
+    encoder = cells(config.embedding, width // directions, config.encoder_layers, directions)
+    decoder = cells(inputs, width, config.decoder_layers, 1)
+    bridge = 0
+    if config.bridge == "top":
+        bridge = states * config.decoder_layers * width * (width + 1)
+    attention = 0
+    read = width  # by the output layer
+    if config.attention != "none":
+        attention = _score(config.score, width, width, config.score_width or width)
+        if config.readout == "tanh":
+            attention += width * (2 * width + 1)
+        if config.readout == "context":
+            read = 2 * width
+
+    tables = _tables(config.tie, config.embedding, source_size, target_size)
+    output = _output(config.tie, read, target_size) + target_size
+    return encoder + decoder + bridge + attention + tables + output
+
+
+def _score(name: str, query: int, key: int, width: int) -> int:
+    """The parameters of the score of one head."""
+    if name == "multiplicative":
+        return query * key
+    if name == "additive":
+        return (query + key) * width + width
+    return 0
+
+
+def _tables(tie: str, width: int, source_size: int, target_size: int) -> int:
+    """The parameters of the embeddings."""
+    return (source_size if tie in ("inputs", "all") else source_size + target_size) * width
+
+
+def _output(tie: str, width: int, target_size: int) -> int:
+    """The parameters of the output layer, unless they are those of the target embeddings."""
+    return target_size * width if tie in ("none", "inputs") else 0
