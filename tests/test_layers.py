@@ -26,7 +26,7 @@ FLOORS = [
     {"nn", "data"},
     {"text", "records", "presets"},
     {"config"},
-    {"bounds"},
+    {"bounds", "files"},
     {"errors"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -38,6 +38,7 @@ WITHOUT_TORCH = (
     "pictures",
     "config",
     "bounds",
+    "files",
     "errors",
     "presets",
 )

@@ -35,7 +35,7 @@ class Failed(UserError):
 
 
 class Interrupted(Exception):
-    """Training was interrupted (Ctrl-C, SIGTERM) after saving everything."""
+    """Work was interrupted (Ctrl-C, SIGTERM) after saving what was done."""
 
     def __init__(self, text: str, signal_number: int) -> None:
         super().__init__(text)

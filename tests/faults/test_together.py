@@ -116,6 +116,6 @@ def test_a_parent_that_may_not_be_written_is_told(tmp_path, monkeypatch):
     def refused(*args, **more):
         raise PermissionError(13, "Permission denied", str(tmp_path / ".a.lock"))
 
-    monkeypatch.setattr("regard.runs.storage.lock", refused)
+    monkeypatch.setattr("regard.runs.claim.lock_file", refused)
     with pytest.raises(UserError, match=r"\.a\.lock: Permission denied$"):
         claims.Claim.take(tmp_path / "a")

@@ -14,9 +14,11 @@ from pathlib import Path, PureWindowsPath
 
 import pytest
 
+from regard import files
 from regard.config import build, parse_overrides, to_settings, to_toml
+from regard.files import disk
+from regard.files import lock as locks
 from regard.recipes import training
-from regard.runs import storage
 from regard.runs.card import shell_word, write_card
 from regard.runs.run import Run
 
@@ -36,7 +38,7 @@ run = regard.train(pairs, out="run", **settings)
 assert run.checkpoints()[-1] == "step-00000030"
 
 from regard.errors import UserError
-from regard.runs.storage import lock
+from regard.files.lock import lock
 from regard.training import forecast
 
 held = lock(run.path / "lock")
@@ -74,11 +76,11 @@ def test_a_folder_that_cannot_be_opened_is_not_put_on_disk(tmp_path, monkeypatch
         flags.append(how)
         return real(path, how, *more, **options)
 
-    monkeypatch.setattr(storage, "FOLDERS_CAN_BE_OPENED", False)
+    monkeypatch.setattr(disk, "FOLDERS_CAN_BE_OPENED", False)
     monkeypatch.setattr(os, "open", windows_open)
-    storage.write_text(tmp_path / "file", "text")
-    storage.sync(tmp_path)
-    storage.sync(tmp_path / "file")
+    files.write_text(tmp_path / "file", "text")
+    files.sync(tmp_path)
+    files.sync(tmp_path / "file")
     assert flags[-1] & os.O_RDWR
     assert (tmp_path / "file").read_text() == "text"
 
@@ -89,7 +91,7 @@ def test_a_file_system_without_fsync(tmp_path, monkeypatch, number):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", refused)
-    storage.sync(tmp_path)
+    files.sync(tmp_path)
 
 
 def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
@@ -98,7 +100,7 @@ def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OSError, match="error"):
-        storage.sync(tmp_path)
+        files.sync(tmp_path)
 
 
 def test_windows_paths_in_settings_and_commands(monkeypatch):
@@ -144,11 +146,11 @@ def test_output_is_utf8_where_the_system_has_another_encoding(command):
 
 
 def test_a_lock_has_one_holder(tmp_path):
-    first = storage.lock(tmp_path / "lock")
+    first = locks.lock(tmp_path / "lock")
     assert first is not None
-    assert storage.lock(tmp_path / "lock") is None
+    assert locks.lock(tmp_path / "lock") is None
     first.release()
-    second = storage.lock(tmp_path / "lock")
+    second = locks.lock(tmp_path / "lock")
     assert second is not None
     second.release()
 
@@ -157,7 +159,7 @@ def test_a_lock_whose_file_was_deleted_guards_nothing(tmp_path, monkeypatch):
     """Between opening the file and locking it, its holder deletes it and somebody else makes a new
     one.
     """
-    path, real, calls = tmp_path / "lock", storage._try_lock, []
+    path, real, calls = tmp_path / "lock", locks._try_lock, []
 
     def late(place):
         calls.append(place)
@@ -168,8 +170,8 @@ def test_a_lock_whose_file_was_deleted_guards_nothing(tmp_path, monkeypatch):
         place.touch()
         return stale
 
-    monkeypatch.setattr(storage, "_try_lock", late)
-    held = storage.lock(path)
+    monkeypatch.setattr(locks, "_try_lock", late)
+    held = locks.lock(path)
     assert len(calls) == 2
-    assert storage.lock(path) is None
+    assert locks.lock(path) is None
     held.release()

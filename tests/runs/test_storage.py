@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from regard.files import write_text
 from regard.runs import storage
-from regard.runs.storage import Corrupt, read_directory, write_directory, write_text
+from regard.runs.storage import Corrupt, read_directory, write_directory
 
 FILES = {
     "model.bin": random.Random(1).randbytes(3000),

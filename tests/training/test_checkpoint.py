@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import regard
 from regard.errors import UserError
+from regard.files import write_text
 from regard.recipes.reporter import Reporter
 from regard.runs import storage
 from regard.training.trainer import Trainer
@@ -217,7 +218,7 @@ def rotate(run, name, files):
     """What a training does at each new best: write it, point at it, delete the one before."""
     old = run.best
     storage.write_directory(run.path / "checkpoints" / name, files)
-    storage.write_text(run.path / "best", name + "\n")
+    write_text(run.path / "best", name + "\n")
     shutil.rmtree(run.path / "checkpoints" / old)
 
 
@@ -246,12 +247,13 @@ def test_a_reader_beside_a_training(run):
         "import shutil, sys\n"
         "from pathlib import Path\n"
         "from regard.runs import storage\n"
+        "from regard.files import write_text\n"
         "run, best = Path(sys.argv[1]), sys.argv[2]\n"
         "files = storage.read_directory(run / 'checkpoints' / best)\n"
         "for step in range(1000, 100000):\n"
         "    name = f'step-{step:08d}'\n"
         "    storage.write_directory(run / 'checkpoints' / name, files)\n"
-        "    storage.write_text(run / 'best', name)\n"
+        "    write_text(run / 'best', name)\n"
         "    shutil.rmtree(run / 'checkpoints' / best)\n"
         "    best = name\n"
     )

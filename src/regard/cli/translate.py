@@ -15,6 +15,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 import regard
+from regard import files
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import Beam, Device, RunFolder, reader_may_leave, refuse_options, table
 from regard.config import build, parse_overrides
@@ -38,7 +39,8 @@ def translate(
         Path | None, typer.Option(help="Read texts from this file, one per line.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Write the answers to this file instead of stdout.")
+        Path | None,
+        typer.Option(help="Write the answers to this file instead of stdout; it may be --input."),
     ] = None,
     beam: Beam = None,
     nbest: Annotated[
@@ -234,10 +236,7 @@ def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
     """The file to write to, or standard output."""
     if output is None:
         return nullcontext(sys.stdout)
-    try:
-        return output.open("w", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written ({error.strerror})") from error
+    return files.output(output)
 
 
 def _answers(

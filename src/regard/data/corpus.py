@@ -4,8 +4,6 @@ The files are mapped into memory, so that a corpus may be larger than it.
 """
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import sha256
@@ -18,6 +16,7 @@ import numpy.typing as npt
 
 from regard.data.pairs import Pair, Skipped
 from regard.errors import UserError
+from regard.files import create, new_folder, write_text
 from regard.text.encoder import TextEncoder, consecutive, encoder_for
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
@@ -127,9 +126,7 @@ def encode(
         too_long=lambda line: skipped.add(path.name, line, f"more than {max_length} tokens"),
     )
 
-    aside = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    aside.mkdir(parents=True, exist_ok=True)
-    try:
+    with new_folder(path) as aside:
         count = _write(pairs, encode_chunk, aside, dtype, watch)
         if not count:
             raise UserError(
@@ -138,11 +135,7 @@ def encode(
             )
         digest = digest_of(aside, dtype)
         about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest}
-        (aside / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
-        shutil.rmtree(path, ignore_errors=True)
-        aside.rename(path)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        write_text(aside / "corpus.json", json.dumps(about))
     return Corpus.open(path)
 
 
@@ -156,7 +149,7 @@ def _write(
     """Write the ids and lengths of pairs into a folder, and count the rows."""
     count = 0
     stream = iter(pairs)
-    with (folder / "ids.bin").open("wb") as ids, (folder / "lengths.bin").open("wb") as lengths:
+    with create(folder / "ids.bin") as ids, create(folder / "lengths.bin") as lengths:
         while chunk := list(islice(stream, _CHUNK)):
             rows, sizes = encode_chunk(chunk)
             ids.write(rows.astype(dtype).tobytes())

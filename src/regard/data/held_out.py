@@ -9,15 +9,17 @@ from pathlib import Path
 
 from regard.data.pairs import Pair
 from regard.errors import UserError
+from regard.files import writing
 
 
 def write_held_out(folder: Path, split: str, pairs: Iterable[Pair]) -> None:
     """Write the pairs of a split into a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{split}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+    with writing(folder / f"{split}.jsonl") as file:
         for pair in pairs:
             item = {"source": pair.source, "target": pair.targets}
-            file.write(json.dumps(item, ensure_ascii=False) + "\n")
+            line = json.dumps(item, ensure_ascii=False) + "\n"
+            file.write(line.encode())
 
 
 def read_held_out(folder: Path, split: str) -> list[Pair] | None:

@@ -128,6 +128,7 @@ class Kept:
             start = self._chunks[-1].start + self._chunks[-1].size
         self._file.seek(start)
         self._file.write(content)
+        self._file.flush()  # a full disk shows here, not when it is read
         self._chunks.append(_Chunk(start, len(content), len(pairs), escaped))
 
     def _rows(self, chunk: _Chunk) -> list[str]:

@@ -11,11 +11,13 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import UserError
+from regard.files import write_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -151,14 +153,23 @@ def save_figure(figure: Figure, out: Place) -> Figure:
         raise UserError(
             f"cannot write a picture to {path}: its name must end in {', '.join(SUFFIXES)}"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
-        # "tight", so that no label is ever cut.
-        figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.1)
+        picture = drawn(figure, path.suffix[1:], dpi=150)
+    write_output(path, picture)
     _warn_of_boxes(caught, path)
     return figure
+
+
+def drawn(figure: Figure, kind: str, *, dpi: int) -> bytes:
+    """The figure as the content of a png, svg or pdf file."""
+    content = BytesIO()
+    # "tight", so that no label is ever cut.
+    figure.savefig(
+        content, format=kind, dpi=dpi, facecolor="white", bbox_inches="tight", pad_inches=0.1
+    )
+    return content.getvalue()
 
 
 def _warn_of_boxes(caught: Sequence[warnings.WarningMessage], path: Path) -> None:

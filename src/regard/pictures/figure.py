@@ -3,11 +3,9 @@
 Matplotlib's own figure shows itself only after `%matplotlib inline`, or if pyplot made it.
 """
 
-from io import BytesIO
-
 from matplotlib.figure import Figure
 
-from regard.pictures import any_glyph
+from regard.pictures import any_glyph, drawn
 
 
 class InlineFigure(Figure):
@@ -15,14 +13,5 @@ class InlineFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         """For a notebook: the picture, in the resolution of the screen."""
-        content = BytesIO()
         with any_glyph():
-            self.savefig(
-                content,
-                format="png",
-                dpi=100,
-                facecolor="white",
-                bbox_inches="tight",
-                pad_inches=0.1,
-            )
-        return content.getvalue()
+            return drawn(self, "png", dpi=100)

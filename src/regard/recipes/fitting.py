@@ -15,6 +15,7 @@ import torch
 
 from regard.data.corpus import Corpus
 from regard.errors import Failed, Interrupted, UserError, counted
+from regard.files import disk_faults_told
 from regard.inference.translator import Translator
 from regard.models import Seq2Seq
 from regard.models.parts import Parts, find_part, is_own
@@ -22,7 +23,6 @@ from regard.nn.devices import on_device, pick_device, state_kept
 from regard.pictures.curves import curves
 from regard.recipes.outcome import dev_pairs, finish
 from regard.recipes.reporter import Reporter, Update
-from regard.runs import storage
 from regard.runs.run import Run
 from regard.runs.weights import get_weights, set_weights
 from regard.scoring import bleu, bleu_applies, exact_match
@@ -95,12 +95,12 @@ def _resumed_trainer(
 ) -> Trainer:
     """A trainer that stands at the run's newest checkpoint, or at the beginning."""
     if world.rank == 0:
-        with storage.disk_faults_told(run.path):
+        with disk_faults_told(run.path):
             run.sweep()
     world.wait()
 
     trainer = make_trainer(run, parts, world)
-    with storage.disk_faults_told(run.path):
+    with disk_faults_told(run.path):
         resumed = load_checkpoint(run, trainer, reporter.warn)
     if resumed:
         progress = trainer.progress
@@ -291,7 +291,7 @@ class _Hooks:
 
 def _draw_curves(run: Run) -> None:
     """Draw the curves of loss and accuracy, once there are any."""
-    with storage.disk_faults_told(run.path):
+    with disk_faults_told(run.path):
         records = run.records()
         if any(record["kind"] in ("train", "dev") for record in records):
             curves({run.path.name: records}, run.path / "curves.png")
@@ -314,7 +314,7 @@ def _go_back(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> No
             f"a lower train.rate{kept}"
         )
 
-    with storage.disk_faults_told(run.path):
+    with disk_faults_told(run.path):
         loaded = load_checkpoint(run, trainer, reporter.warn)
     if not loaded:
         trainer.restart(get_weights(initial_model(run, parts)))
@@ -370,13 +370,13 @@ def _average(
     if not count or validate is None:
         return
 
-    with storage.disk_faults_told(run.path):
+    with disk_faults_told(run.path):
         weights = average_checkpoints(run, trainer)
     model = run.new_model(parts)
     set_weights(model, weights, "average")
     scores = validate(model.to(trainer.device).eval())
 
-    with storage.disk_faults_told(run.path):
+    with disk_faults_told(run.path):
         run.log("average", step=trainer.progress.step, **scores)
         if not trainer.better(scores):
             return
@@ -421,4 +421,7 @@ def _tensorboard(run: Run) -> Any:
                 "train.tensorboard=on needs TensorBoard: pip install 'regard[tensorboard]'"
             ) from None
         return None
-    return SummaryWriter(str(run.path / "tensorboard"))
+    folder = run.path / "tensorboard"
+    if folder.is_symlink():
+        raise UserError(f"{folder}: this is a link, and Regard writes through no link; delete it")
+    return SummaryWriter(str(folder))

@@ -9,10 +9,10 @@ from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import group_references
 from regard.errors import counted
+from regard.files import disk_faults_told, write_text
 from regard.inference.translator import load
 from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
-from regard.runs import storage
 from regard.runs.card import write_card
 from regard.runs.run import Run
 from regard.training.forecast import duration
@@ -56,10 +56,10 @@ def dev_pairs(run: Run, count: int) -> list[Pair]:
 def finish(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None:
     """Write the last two files, samples.txt and the card, and say what came of the training."""
     samples = _samples(run, trainer.device, parts)
-    with storage.disk_faults_told(run.path):
+    with disk_faults_told(run.path):
         if samples:
             blocks = ["\n".join(sample.lines()) for sample in samples]
-            storage.write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
+            write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
         write_card(run)
 
     reporter.say(end_of_training(run, trainer))

@@ -1,9 +1,6 @@
 """A run without the heads that it can spare."""
 
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,11 +15,13 @@ from torch import Tensor
 from regard.bounds import Bounded, setting
 from regard.data.corpus import Corpus
 from regard.errors import UserError
+from regard.files import copy_folder
 from regard.inference.translator import Translator, load
 from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_without, without
 from regard.models.parts import Parts
 from regard.runs import storage
 from regard.runs.card import write_card
+from regard.runs.claim import Claim
 from regard.runs.run import Run
 from regard.scoring import bleu, bleu_applies, exact_match
 
@@ -152,26 +151,23 @@ class _HeadColumns(NamedTuple):
 
 def _write(old: Run, out: Path, columns: list[_HeadColumns], facts: dict[str, Any]) -> Run:
     """Write a copy of a run without these heads, whole or not at all."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as folder:
-        aside = Path(folder) / out.name
-        left_out = shutil.ignore_patterns("lock", "tensorboard", ".*")
-        shutil.copytree(old.path, aside, ignore=left_out)
+    with Claim.take(out) as claim:
+        aside = claim.aside
+        copy_folder(old.path, aside, without=("lock", "tensorboard"))
         for checkpoint in (aside / "checkpoints").iterdir():
             _silence(checkpoint, columns)
 
         manifest = storage.read_manifest(aside) | {"pruned": facts}
         config = (aside / "config.toml").read_bytes()
         storage.write_manifest(aside, manifest, "config.toml", config, also_old=False)
-        os.rename(aside, out)
+        claim.fill()
 
     run = Run.open(out)
-    write_card(run)
-    with (out / "README.md").open("a", encoding="utf-8") as card:
-        card.write(
-            f"\nPruned from {old.path.name}: {len(columns)} of {facts['of']} heads are turned "
-            f"off; manifest.json lists them.\n"
-        )
+    note = (
+        f"Pruned from {old.path.name}: {len(columns)} of {facts['of']} heads are turned off; "
+        f"manifest.json lists them."
+    )
+    write_card(run, note)
     return run
 
 

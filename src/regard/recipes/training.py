@@ -3,8 +3,8 @@
 import difflib
 import inspect
 import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from regard.data.readers.files import plain_name
 from regard.data.splits import named_data
 from regard.data.tasks import TASKS
 from regard.errors import UserError, nearest
+from regard.files import disk_faults_told
 from regard.models.parts import Parts, settings_of
 from regard.nn.devices import pick_device, state_kept
 from regard.presets import preset as read_preset
 from regard.recipes.fitting import fit
 from regard.recipes.preparing import prepare
 from regard.recipes.reporter import Reporter
-from regard.runs import storage
 from regard.runs.claim import Claim, Taken, newest_numbered
 from regard.runs.run import Run
 from regard.training.parallel import World
@@ -92,13 +92,13 @@ def train(
     if folder is not None and exists and resume:
         device = Run.open(folder).config.train.device
 
-    with World.join(pick_device(device)) as world, state_kept(world.device):
+    with World.join(pick_device(device)) as world, state_kept(world.device), ExitStack() as held:
         if world.rank == 0:  # one process prepares, the others wait and then open what it made
             extended = False
             if folder is not None and exists and not overwrite:
-                run, extended = _resumed(folder, changes, resume)
+                run, extended = _resumed(folder, changes, resume, held)
             else:
-                run = _prepared(request, folder, parts, reporter, overwrite)
+                run = _prepared(request, folder, parts, reporter, overwrite, held)
             world.tell(f"{int(extended)} {run.path.resolve()}")
         else:
             flag, _, path = world.tell("").partition(" ")
@@ -225,9 +225,14 @@ def _folder_asked_for(request: _Request, out: str | Path | None, resume: bool) -
 
 
 def _prepared(
-    request: _Request, folder: Path | None, parts: Parts, reporter: Reporter, overwrite: bool
+    request: _Request,
+    folder: Path | None,
+    parts: Parts,
+    reporter: Reporter,
+    overwrite: bool,
+    held: ExitStack,
 ) -> Run:
-    """A new run, ready to train."""
+    """A new run, ready to train, with its lock."""
     config = settings.build(request.given)  # a misspelt setting is told before anything is read
     check_training_size(config)
 
@@ -235,8 +240,8 @@ def _prepared(
         claim = Claim.take_next(request.first_folder)
     else:
         claim = Claim.take(folder, overwrite=overwrite)
-    with claim, _not_in_training(claim.folder):
-        return prepare(
+    with claim:
+        run = prepare(
             claim,
             request.given,
             request.pairs,
@@ -244,21 +249,17 @@ def _prepared(
             plan_settings=request.plan_settings,
             reporter=reporter,
         )
-
-
-@contextmanager
-def _not_in_training(folder: Path) -> Iterator[None]:
-    """Refuse to overwrite a run while another process trains it."""
-    if folder.exists():
-        with Run.open(folder).locked():
-            pass
-    yield
+        held.enter_context(run.locked())
+    return run
 
 
 def _resumed(
-    folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool
+    folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool, held: ExitStack
 ) -> tuple[Run, bool]:
-    """A run that exists, and whether it goes on beyond its old end."""
+    """A run that exists, with its lock, and whether it goes on beyond its old end.
+
+    The lock comes first: who is refused has changed nothing.
+    """
     if not resume:
         raise Taken.by(folder)
 
@@ -273,8 +274,9 @@ def _resumed(
             f"{folder}: a resumed run keeps its settings, so {fixed[0]} cannot change; start a "
             f"new run instead"
         )
+    held.enter_context(run.locked())
     if changed:
-        with run.locked(), storage.disk_faults_told(folder):  # not while another process trains it
+        with disk_faults_told(folder):
             run.change(config)
     return run, bool(changed)
 

@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from regard.errors import UserError
+from regard.files import write_output
 
 HEIGHT = 860  # of the frame in a notebook, in pixels
 LARGEST = 8_000_000
@@ -33,8 +34,7 @@ class Page:
     def write(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, and say where it is."""
         place = page_path(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(self.html, encoding="utf-8")
+        write_output(place, self.html.encode())
         return place
 
 

@@ -4,12 +4,12 @@ import re
 from pathlib import Path, PurePath
 
 from regard.errors import counted
-from regard.runs import storage
+from regard.files import write_text
 from regard.runs.run import Run
 
 
-def write_card(run: Run) -> None:
-    """Write README.md: data, settings, scores, how to use it."""
+def write_card(run: Run, note: str = "") -> None:
+    """Write README.md: data, settings, scores, how to use it. note: what else there is to say."""
     config = run.config
     facts = run.manifest
     data = Path(config.data.path).name or "pairs from Python"
@@ -36,7 +36,9 @@ def write_card(run: Run) -> None:
         "It has learned only from its training data; `samples.txt` shows answers to sources it "
         "has not seen.",
     ]
-    storage.write_text(run.path / "README.md", "\n".join(lines) + "\n")
+    if note:
+        lines.append(f"\n{note}")
+    write_text(run.path / "README.md", "\n".join(lines) + "\n")
 
 
 def shell_word(path: PurePath) -> str:

@@ -1,6 +1,7 @@
 """The name of a new run: which folder it gets, and that no other process gets the same."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,12 @@ from typing import Self
 from filelock import BaseFileLock
 
 from regard.errors import UserError
-from regard.runs import storage
+from regard.files import MANIFEST, disk_faults_told, move, remove
+from regard.files.lock import lock as lock_file
+
+RESERVED = re.compile(r"\..+\.(lock|tmp|old)", re.DOTALL)
+"""Names beside a run while it is prepared."""
+FOLDERS_IN_USE_MOVE = os.name != "nt"  # Windows renames no folder in which a file is open
 
 
 class Taken(UserError):
@@ -41,23 +47,29 @@ class Claim:
             ...  # write into claim.aside, an empty folder beside the run's place
             Run.create(claim, ...)
 
-    `.NAME.lock` is locked meanwhile, and `.NAME.tmp` belongs to whoever holds that lock: what is
-    found there belongs to a process that was killed, and is swept. No other name is ever touched.
+    `.NAME.lock` is locked meanwhile, and `.NAME.tmp` and `.NAME.old` belong to whoever holds that
+    lock: what is found there belongs to a process that was killed, and is swept. These three are
+    different for different names, and no run is called so (`RESERVED`), so that nothing of another
+    name is ever touched. All of them stand beside the folder itself if the name is a link to it.
     """
 
     def __init__(self, folder: Path, lock: BaseFileLock, *, new_parent: bool) -> None:
         self.folder = folder
-        self.aside = folder.with_name(f".{folder.name}.tmp")
-        self.replaced = folder.with_name(f".{folder.name}.old.tmp")
+        self._place = place_of(folder)
+        self.aside = self._place.with_name(f".{self._place.name}.tmp")
+        self.replaced = self._place.with_name(f".{self._place.name}.old")
         """Where a run that is overwritten goes, just before it is deleted."""
         self._lock = lock
         self._lock_file = self.file_of(folder)
         self._new_parent = new_parent
+        self._overwrites = False
+        self._old_run: BaseFileLock | None = None
 
     @staticmethod
     def file_of(folder: Path) -> Path:
         """The lock file of a name."""
-        return folder.with_name(f".{folder.name}.lock")
+        place = place_of(folder)
+        return place.with_name(f".{place.name}.lock")
 
     @classmethod
     def take(cls, folder: Path, *, overwrite: bool = False) -> Self:
@@ -66,39 +78,61 @@ class Claim:
         Raises Taken if a run stands there, or another process is preparing one. overwrite: a run
         may stand there; it is deleted when the new one takes its place.
         """
-        with storage.disk_faults_told(folder):
-            new_parent = not folder.parent.exists()
+        with disk_faults_told(folder):
+            new_parent = not place_of(folder).parent.exists()
             lock = cls._lock_in_parent(folder)
         if lock is None:
             raise Taken(f"{folder}: another process is preparing this run")
 
         claim = cls(folder, lock, new_parent=new_parent)
         try:
+            with disk_faults_told(folder):
+                claim._sweep()
             if folder.exists() and not overwrite:
                 raise Taken.by(folder)
-            if folder.exists() and not (folder / storage.MANIFEST).exists():
-                raise UserError(
-                    f"{folder} is not a run, so it is not overwritten: name another folder"
-                )
-            with storage.disk_faults_told(folder):
-                for left in (claim.aside, claim.replaced):
-                    if left.exists():
-                        shutil.rmtree(left)
+            if folder.exists():
+                claim._hold_old_run()
+            with disk_faults_told(folder):
                 claim.aside.mkdir()
         except BaseException:
             claim.give_back()
             raise
         return claim
 
+    def _sweep(self) -> None:
+        """Remove what a killed process left; a run that it was just replacing is put back."""
+        remove(self.aside)
+        if self.replaced.is_dir() and not self._place.exists():
+            move(self.replaced, self._place)
+        remove(self.replaced)
+
+    def _hold_old_run(self) -> None:
+        """Let nobody train the run that will be replaced."""
+        if not (self.folder / MANIFEST).exists():
+            raise UserError(
+                f"{self.folder} is not a run, so it is not overwritten: name another folder"
+            )
+        with disk_faults_told(self.folder):
+            self._old_run = lock_file(self.folder / "lock")
+        if self._old_run is None:
+            raise UserError(f"{self.folder}: another process is training this run")
+        self._overwrites = True
+
+    def _let_old_run_go(self) -> None:
+        if self._old_run is not None:
+            self._old_run.release()
+            self._old_run = None
+
     @classmethod
     def _lock_in_parent(cls, folder: Path) -> BaseFileLock | None:
         """Make the parent folder, and lock the name; None if another process has the lock."""
+        parent = place_of(folder).parent
         while True:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(parents=True, exist_ok=True)
             try:
-                return storage.lock(cls.file_of(folder))
+                return lock_file(cls.file_of(folder))
             except FileNotFoundError:
-                if folder.parent.exists():
+                if parent.exists():
                     raise
                 # Another process gave up and took its empty parent folder away: make it again.
 
@@ -106,7 +140,7 @@ class Claim:
     def take_next(cls, first: Path) -> Self:
         """Claim the first free name of NAME, NAME-2, NAME-3 …"""
         for folder in numbered(first):
-            if folder.exists():
+            if folder.exists() or folder.is_symlink():
                 continue
             try:
                 return cls.take(folder)
@@ -116,21 +150,23 @@ class Claim:
 
     def fill(self) -> None:
         """Put the folder aside into its place, in one rename; an old run there is deleted."""
-        if self.folder.exists():
-            os.rename(self.folder, self.replaced)
-        os.rename(self.aside, self.folder)
-        storage.sync(self.folder.parent)
+        if not FOLDERS_IN_USE_MOVE:
+            self._let_old_run_go()
+        if self._overwrites:
+            move(self._place, self.replaced)
+        move(self.aside, self._place)
         shutil.rmtree(self.replaced, ignore_errors=True)
 
     def give_back(self) -> None:
         """Remove what is left beside the run's place, and let others claim the name."""
+        self._let_old_run_go()
         shutil.rmtree(self.aside, ignore_errors=True)
         with suppress(OSError):  # Windows deletes no open file; it means nothing where it stays
             self._lock_file.unlink(missing_ok=True)
         self._lock.release()
         if self._new_parent:
             with suppress(OSError):  # not empty: it is in use
-                self.folder.parent.rmdir()
+                self._place.parent.rmdir()
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +178,15 @@ class Claim:
         trace: TracebackType | None,
     ) -> None:
         self.give_back()
+
+
+def place_of(folder: Path) -> Path:
+    """Where a folder really is, if its name is a link or has no name of its own, such as `..`."""
+    is_named = folder.name not in ("", "..")
+    place = folder if is_named and not folder.is_symlink() else Path(os.path.realpath(folder))
+    if not place.name or RESERVED.fullmatch(place.name):
+        raise UserError(f"{folder}: a run cannot have this name; choose another folder")
+    return place
 
 
 def numbered(first: Path) -> Iterator[Path]:

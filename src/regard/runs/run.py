@@ -2,7 +2,7 @@
 
 import base64
 import json
-import shutil
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from html import escape
@@ -17,6 +17,8 @@ import regard
 from regard import config as settings
 from regard.config import Config
 from regard.errors import UserError
+from regard.files import ASIDE, append, disk_faults_told, remove, sync, write_text
+from regard.files.lock import lock as lock_file
 from regard.models import Parts, Seq2Seq, build_model
 from regard.runs import storage
 from regard.runs.claim import Claim
@@ -26,6 +28,11 @@ from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
 START = "start"  # a folder of a fine-tuned run: the weights it starts from
+FILES = re.compile(
+    r"manifest\.json|config\.toml|best|log\.jsonl|curves\.png|samples\.txt|README\.md|attention\.html"
+)
+"""The files of a run that are written again and again, or at its end."""
+CHECKPOINTS = re.compile(r"step-\d+|averaged")
 ATTEMPTS = 100  # at reading the best checkpoint while a training replaces it again and again
 
 
@@ -53,6 +60,7 @@ class Run:
         self.source = source
         self.target = target
         self.manifest = manifest
+        self._is_locked = False
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -94,17 +102,16 @@ class Run:
         That folder may already hold the encoded data. facts: what the manifest tells besides.
         """
         aside = claim.aside
-        tokenizers.save_tokenizers(aside / "tokenizer.json", source, target)
         files = {
             "config.toml": settings.to_toml(settings.to_settings(config)).encode(),
-            "tokenizer.json": (aside / "tokenizer.json").read_bytes(),
+            "tokenizer.json": tokenizers.both_as_json(source, target).encode(),
         }
         versions = {"regard": regard.__version__, "torch": str(torch.__version__)}
         storage.write_files(aside, files, {**versions, **facts})
         (aside / "checkpoints").mkdir()
 
         for path in [*aside.rglob("*"), aside]:
-            storage.sync(path)
+            sync(path)
         claim.fill()
         return cls.open(claim.folder)
 
@@ -137,7 +144,7 @@ class Run:
             storage.write_manifest(
                 self.path, self.manifest, "config.toml", content, also_old=also_old
             )
-            storage.write_text(self.path / "config.toml", content.decode())
+            write_text(self.path / "config.toml", content.decode())
         self.config = config
 
     # weights
@@ -227,8 +234,7 @@ class Run:
 
     def log(self, kind: str, **values: Any) -> None:
         """Append one entry to log.jsonl."""
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, **values}) + "\n")
+        append(self.path / "log.jsonl", json.dumps({"kind": kind, **values}) + "\n")
 
     def records(self) -> list[dict[str, Any]]:
         """All entries of the log, without those cut short by a crash or a full disk."""
@@ -259,27 +265,40 @@ class Run:
             if record.get("step", 0) <= step and record["kind"] != "average"
         ]
         lines = [json.dumps(record) + "\n" for record in kept]
-        storage.write_text(self.path / "log.jsonl", "".join(lines))
+        write_text(self.path / "log.jsonl", "".join(lines))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let only this process train the run. Readers need no lock.
 
-        The system frees the lock when the process ends, however it ends.
+        The system frees the lock when the process ends, however it ends. Who holds it may ask
+        again.
         """
-        with storage.disk_faults_told(self.path):
-            lock = storage.lock(self.path / "lock")
+        if self._is_locked:
+            yield
+            return
+        with disk_faults_told(self.path):
+            lock = lock_file(self.path / "lock")
         if lock is None:
             raise UserError(f"{self.path}: another process is training this run")
+        self._is_locked = True
         try:
+            if storage.read_manifest(self.path) != self.manifest:
+                raise UserError(
+                    f"{self.path}: another process has just changed this run; try again"
+                )
             yield
         finally:
+            self._is_locked = False
             lock.release()
 
     def sweep(self) -> None:
-        """Remove what a killed process left half written."""
-        for path in [*self.path.glob(".*.tmp"), *(self.path / "checkpoints").glob(".*.tmp")]:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        """Remove what a killed process left half written.
+
+        Only files and checkpoints of this run: another run may just be prepared inside its folder.
+        """
+        for folder, names in ((self.path, FILES), (self.path / "checkpoints", CHECKPOINTS)):
+            for path in folder.glob(".*.tmp"):
+                aside = ASIDE.fullmatch(path.name)
+                if aside is not None and names.fullmatch(aside["name"]):
+                    remove(path)

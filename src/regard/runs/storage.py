@@ -3,24 +3,17 @@
 They are written aside, every file fsynced, a manifest of SHA-256 sums last, and then renamed.
 """
 
-import errno
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
-
-from regard.errors import Failed, UserError
+from regard.errors import Failed
+from regard.files import MANIFEST as MANIFEST
+from regard.files import create, new_folder, sync, write_bytes
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-FOLDERS_CAN_BE_OPENED = os.name != "nt"  # Windows cannot, and so cannot put them on disk by hand
-NO_SYNC_HERE = (errno.EINVAL, errno.ENOTSUP)  # what file systems answer that do not know fsync
 
 
 class Corrupt(Failed):
@@ -34,28 +27,19 @@ def write_directory(
 
     Nobody ever sees it half written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
+    with new_folder(path) as aside:
         write_files(aside, files, facts)
-        if path.exists():  # left by a run that was killed after this very step: replace it
-            shutil.rmtree(path)
-        os.rename(aside, path)
-        sync(path.parent)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
 
 
 def write_files(
     folder: Path, files: Mapping[str, bytes], facts: Mapping[str, Any] | None = None
 ) -> None:
-    """Write files and, last, their manifest into an existing folder."""
-    for name, content in files.items():
-        _write(folder / name, content)
+    """Write files and, last, their manifest into a folder that has none of them."""
     sums = {name: [_sum(content)] for name, content in files.items()}
-    _write(folder / MANIFEST, _signed({"format": FORMAT, **(facts or {}), "files": sums}))
+    manifest = _signed({"format": FORMAT, **(facts or {}), "files": sums})
+    for name, content in [*files.items(), (MANIFEST, manifest)]:
+        with create(folder / name) as file:
+            file.write(content)
     sync(folder)
 
 
@@ -65,7 +49,7 @@ def write_manifest(
     """Let the file `name` become `content`; also_old: what it was so far is still right."""
     old_sums = manifest["files"][name] if also_old else []
     manifest["files"][name] = [_sum(content), *old_sums]
-    write_text(folder / MANIFEST, _signed(manifest).decode())
+    write_bytes(folder / MANIFEST, _signed(manifest))
 
 
 def _sum(content: bytes) -> str:
@@ -120,91 +104,3 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not is_whole or any("/" in name or name in ("", ".", "..") for name in files):
         raise Corrupt(f"{path / MANIFEST}: damaged")
     return manifest
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace one file, whole or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        _write(aside, text.encode())
-        os.replace(aside, path)
-        sync(path.parent)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file and put it on disk."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync(path: Path) -> None:
-    """Put a file or a folder on disk: a rename lasts only once its folder is there.
-
-    Skipped where the system does not offer it; nothing more can be done there.
-    """
-    flags = os.O_RDONLY
-    if not FOLDERS_CAN_BE_OPENED:
-        if path.is_dir():
-            return
-        flags = os.O_RDWR  # Windows puts only what it may write on disk
-
-    handle = os.open(path, flags)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in NO_SYNC_HERE:
-            raise
-    finally:
-        os.close(handle)
-
-
-def lock(path: Path) -> BaseFileLock | None:
-    """Lock the file `path`, which may be new; None if another holder has it. Call release() on it.
-
-    The system frees the lock when the process ends, however it ends. The file itself means nothing.
-    Only whoever holds the lock may delete the file.
-    """
-    has_flock = not issubclass(FileLock, SoftFileLock)
-    if not has_flock:  # here the file does mean something
-        return _try_lock(path)
-
-    while True:
-        with path.open("ab") as pin:
-            held = _try_lock(path)
-            if held is None or _is_at(pin.fileno(), path):
-                return held
-        held.release()  # a file that its holder deleted just before: it guards nothing
-
-
-def _try_lock(path: Path) -> BaseFileLock | None:
-    """Lock a file at once; None if another holder has it."""
-    file_lock = FileLock(path)
-    try:
-        file_lock.acquire(timeout=0)
-    except Timeout:
-        return None
-    return file_lock
-
-
-def _is_at(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one that is called `path`."""
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-@contextmanager
-def disk_faults_told(path: Path) -> Iterator[None]:
-    """Say in one line what the disk refuses. For our own files only, never around a user's code."""
-    try:
-        yield
-    except BrokenPipeError:  # not the disk: nobody reads what we say
-        raise
-    except OSError as error:
-        raise UserError(f"{error.filename or path}: {error.strerror or error}") from error

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import tokenizers as hf
 
 from regard.errors import UserError
+from regard.files import write_text
 from regard.text.normaliser import Normaliser
 from regard.text.vocabulary import PAD, RESERVED, SPECIALS, UNK, UNKNOWN
 
@@ -377,12 +378,17 @@ def from_json(content: dict[str, Any]) -> Tokenizer:
 
 def save_tokenizers(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
     """Both tokenizers in one JSON file; a shared one is stored once."""
+    write_text(Path(path), both_as_json(source, target))
+
+
+def both_as_json(source: Tokenizer, target: Tokenizer) -> str:
+    """The content of a file of tokenizers."""
     content = {
         "format": FORMAT,
         "source": source.to_json(),
         "target": "source" if target is source else target.to_json(),
     }
-    Path(path).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    return json.dumps(content, ensure_ascii=False)
 
 
 def load_tokenizers(path: str | Path) -> tuple[Tokenizer, Tokenizer]:

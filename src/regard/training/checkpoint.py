@@ -1,7 +1,6 @@
 """Everything training needs to go on: safetensors and JSON in a directory, whole or absent."""
 
 import json
-import shutil
 from collections.abc import Callable
 
 import torch
@@ -10,6 +9,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from regard.errors import Failed
+from regard.files import remove, write_text
 from regard.runs import storage
 from regard.runs.run import Run
 from regard.runs.weights import get_weights, set_weights, spread, whole
@@ -56,7 +56,7 @@ def _point(run: Run, trainer: Trainer, name: str) -> None:
     best = trainer.progress.best_name
     if best not in run.checkpoints():
         best = name
-    storage.write_text(run.path / "best", best + "\n")
+    write_text(run.path / "best", best + "\n")
 
 
 def count_kept(trainer: Trainer) -> int:
@@ -79,7 +79,7 @@ def _drop_old(run: Run, trainer: Trainer, newest: str) -> None:
     kept = {*regular[-count:], *milestones, newest, trainer.progress.best_name}
     for name in run.checkpoints():
         if name not in kept:
-            shutil.rmtree(run.path / "checkpoints" / name)
+            remove(run.path / "checkpoints" / name)
 
 
 def _regular(run: Run, trainer: Trainer) -> list[str]:
@@ -173,4 +173,4 @@ def save_average(run: Run, weights: dict[str, Tensor]) -> None:
     storage.write_directory(
         run.path / "checkpoints" / "averaged", {"model.safetensors": tensors_to_bytes(weights)}
     )
-    storage.write_text(run.path / "best", "averaged\n")
+    write_text(run.path / "best", "averaged\n")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from regard.errors import counted
+from regard.files import write_output
 from regard.nn.devices import free_memory, linux_bytes
 from regard.training.batch import Supply, TrainingBatch
 from regard.training.paths import prepare
@@ -142,7 +143,7 @@ def _peak(trainer: Trainer, batch: TrainingBatch) -> int:
         torch.cuda.reset_peak_memory_stats(trainer.device)
     elif reset.exists():
         with suppress(OSError):  # not every container lets us; then the peak is of all time
-            reset.write_text("5")
+            write_output(reset, b"5")
     trainer._gradient([batch], batch.tokens)
     if trainer.device.type == "cuda":
         return torch.cuda.max_memory_allocated(trainer.device)

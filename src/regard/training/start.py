@@ -9,11 +9,11 @@ from regard.config import Config
 from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.errors import UserError
+from regard.files import disk_faults_told
 from regard.models import Seq2Seq
 from regard.models.parts import Parts
 from regard.models.size import check_size
 from regard.nn.devices import pick_device
-from regard.runs import storage
 from regard.runs.run import Run
 from regard.runs.weights import set_weights
 from regard.training.parallel import World
@@ -24,7 +24,7 @@ from regard.training.trainer import Trainer
 def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     """A trainer at its first step, with the run's own data, model and settings."""
     config = run.config
-    with storage.disk_faults_told(run.path):
+    with disk_faults_told(run.path):
         corpus = Corpus.open(run.path / "data" / "train")
     if corpus.digest != config.data.digest:
         raise UserError(

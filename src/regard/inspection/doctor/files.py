@@ -5,7 +5,6 @@ A proof is a function that looks at one thing and returns a sentence about what 
 
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,8 @@ from torch import Tensor
 from regard.data.batches import Batch, Indices, collate
 from regard.data.corpus import Corpus, digest_of
 from regard.errors import UserError, counted
+from regard.files import write_bytes
+from regard.files.lock import lock as lock_file
 from regard.models.parts import Parts
 from regard.models.seq2seq import TENSORS
 from regard.runs import storage
@@ -155,8 +156,11 @@ def free(case: Case) -> str:
         return "no lock file"
     before = lock.stat()
     try:
-        handle = storage.lock(lock)
-    except OSError as error:  # a copy to look at, on a disk that is read-only here
+        handle = lock_file(lock)
+    except OSError as error:
+        if lock.is_symlink():
+            raise UserError(f"{lock}: {error.strerror}") from error
+        # A copy to look at, on a disk that is read-only here.
         return f"the lock file cannot be written here ({error.strerror})"
     if handle is None:
         raise UserError(f"{case.path}: another process is training this run")
@@ -420,7 +424,7 @@ def _copy(path: Path, copy: Path) -> Run:
     """
     (copy / "checkpoints").mkdir(parents=True)
     for name in (storage.MANIFEST, "config.toml", "tokenizer.json"):
-        shutil.copy(path / name, copy / name)
+        write_bytes(copy / name, (path / name).read_bytes())
     (copy / "data").symlink_to((path / "data").resolve())
 
     run = Run.open(path)
