@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.files import MANIFEST, disk_faults_told, move, remove
 from regard.files.lock import lock as lock_file
 
-RESERVED = re.compile(r"\..+\.(lock|tmp|old)", re.DOTALL)
+RESERVED = re.compile(r"\..+\.(lock|tmp|replaced)", re.DOTALL)
 """Names beside a run while it is prepared."""
 FOLDERS_IN_USE_MOVE = os.name != "nt"  # Windows renames no folder in which a file is open
 
@@ -47,8 +47,8 @@ class Claim:
             ...  # write into claim.aside, an empty folder beside the run's place
             Run.create(claim, ...)
 
-    `.NAME.lock` is locked meanwhile, and `.NAME.tmp` and `.NAME.old` belong to whoever holds that
-    lock: what is found there belongs to a process that was killed, and is swept. These three are
+    `.NAME.lock` is locked meanwhile, and `.NAME.tmp` and `.NAME.replaced` belong to whoever holds
+    that lock: what is found there belongs to a process that was killed, and is swept. These three are
     different for different names, and no run is called so (`RESERVED`), so that nothing of another
     name is ever touched. All of them stand beside the folder itself if the name is a link to it.
     """
@@ -57,7 +57,7 @@ class Claim:
         self.folder = folder
         self._place = place_of(folder)
         self.aside = self._place.with_name(f".{self._place.name}.tmp")
-        self.replaced = self._place.with_name(f".{self._place.name}.old")
+        self.replaced = self._place.with_name(f".{self._place.name}.replaced")
         """Where a run that is overwritten goes, just before it is deleted."""
         self._lock = lock
         self._lock_file = self.file_of(folder)
@@ -102,7 +102,8 @@ class Claim:
     def _sweep(self) -> None:
         """Remove what a killed process left; a run that it was just replacing is put back."""
         remove(self.aside)
-        if self.replaced.is_dir() and not self._place.exists():
+        was_run = (self.replaced / MANIFEST).exists() and not self.replaced.is_symlink()
+        if was_run and not self._place.exists():
             move(self.replaced, self._place)
         remove(self.replaced)
 
