@@ -48,9 +48,9 @@ class Claim:
             Run.create(claim, ...)
 
     `.NAME.lock` is locked meanwhile, and `.NAME.tmp` and `.NAME.replaced` belong to whoever holds
-    that lock: what is found there belongs to a process that was killed, and is swept. These three are
-    different for different names, and no run is called so (`RESERVED`), so that nothing of another
-    name is ever touched. All of them stand beside the folder itself if the name is a link to it.
+    that lock: what is found there belongs to a process that was killed, and is swept. These three
+    are different for different names, and no run is called so (`RESERVED`), so that nothing of
+    another name is ever touched. If the name is a link, they stand beside the folder itself.
     """
 
     def __init__(self, folder: Path, lock: BaseFileLock, *, new_parent: bool) -> None:
