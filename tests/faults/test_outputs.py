@@ -82,30 +82,24 @@ def same(path, folder):
     return path
 
 
-def hard_link(path, folder):
-    os.link(path, folder / "hard.txt")
-    return folder / "hard.txt"
-
-
 def soft_link(path, folder):
     (folder / "soft.txt").symlink_to(path)
     return folder / "soft.txt"
 
 
-def other_spelling(path, folder):
-    return folder / ".." / folder.name / path.name
-
-
-@pytest.mark.parametrize("spell", [same, hard_link, soft_link, other_spelling])
+@pytest.mark.parametrize("spell", [same, soft_link])
 def test_the_input_may_be_the_output(run, tmp_path, call, answers, spell):
+    """The file is longer than what is read at once, so it was emptied while it was read."""
     source = tmp_path / "f.txt"
-    source.write_text("\n".join(TEXTS) + "\n")
+    texts = [*TEXTS, *(f"{n}+{n}" for n in range(10**6, 10**6 + 4200))]
+    source.write_text("\n".join(texts) + "\n")
+    assert source.stat().st_size > 1 << 16
     out = spell(source, tmp_path)
     words = ["translate", run.path, "--input", source, "--output", out, "--beam", 1]
     assert call(*words) == (0, [])
-    assert out.read_text().splitlines() == answers
-    if spell is hard_link:
-        assert source.read_text().splitlines() == TEXTS
+    lines = out.read_text().splitlines()
+    assert len(lines) == len(texts)
+    assert lines[: len(answers)] == answers
     assert not list(tmp_path.glob("*.partial"))
 
 
