@@ -238,9 +238,10 @@ def test_what_may_not_be_written_is_told(tmp_path, protected):
     path = tmp_path / "out.txt"
     path.write_text("old\n")
     (path if protected == "file" else tmp_path).chmod(0o555)
-    with pytest.raises(PermissionError) as caught:
-        fill(path, "new")
-    assert caught.value.filename == str(path)
+    for write in (lambda: fill(path, "new"), lambda: files.write_output(path, b"new")):
+        with pytest.raises(PermissionError) as caught:
+            write()
+        assert caught.value.filename == str(path)
     tmp_path.chmod(0o755)
     assert path.read_text() == "old\n"
     assert os.listdir(tmp_path) == ["out.txt"]

@@ -14,13 +14,7 @@ from typing import TextIO
 
 from regard.errors import Failed, Interrupted, UserError
 from regard.files.disk import NamedFile, faults_named, remove
-from regard.files.whole import (
-    LONGEST_NAME,
-    keep_permissions,
-    replace,
-    shortened,
-    write_bytes,
-)
+from regard.files.whole import LONGEST_NAME, keep_permissions, replace, shortened, write_bytes
 
 MANIFEST = "manifest.json"
 """The file that every run has."""
@@ -34,8 +28,11 @@ def write_output(path: Path, content: bytes) -> None:
     if _takes_a_stream(path):
         with io.BufferedWriter(_opened_stream(path)) as file:
             file.write(content)
-    else:
-        write_bytes(_place(path), content)
+        return
+
+    place = _place(path)
+    _refuse_if_protected(place, path)
+    write_bytes(place, content)
 
 
 @contextmanager
