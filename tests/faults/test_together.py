@@ -1,6 +1,7 @@
 """Several trainings at once: each has a name of its own, and nobody's work is deleted."""
 
 import signal
+import socket
 
 import pytest
 
@@ -58,7 +59,8 @@ def test_two_with_one_name(tmp_path, child):
     second = child(tmp_path / "run")
     assert second.end() == 2
     told = second.errors.read_text().splitlines()
-    assert told[-1:] == [f"error: {tmp_path / 'run'}: another process is preparing this run"]
+    who = f"process {first.process.pid} on {socket.gethostname()}"
+    assert told[-1] == f"error: {tmp_path / 'run'}: another process is preparing this run ({who})"
     (tmp_path / "gate").touch()
     assert first.end() == 0, first.errors.read_text()
     assert complete(tmp_path / "run")

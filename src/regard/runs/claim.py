@@ -13,6 +13,7 @@ from filelock import BaseFileLock
 
 from regard.errors import UserError
 from regard.runs import storage
+from regard.runs.holder import holder, sign
 
 
 class Taken(UserError):
@@ -69,8 +70,10 @@ class Claim:
         with storage.disk_faults_told(folder):
             new_parent = not folder.parent.exists()
             lock = cls._lock_in_parent(folder)
+        lock_file = cls.file_of(folder)
         if lock is None:
-            raise Taken(f"{folder}: another process is preparing this run")
+            raise Taken(f"{folder}: another process is preparing this run{holder(lock_file)}")
+        sign(lock_file)
 
         claim = cls(folder, lock, new_parent=new_parent)
         try:

@@ -20,6 +20,7 @@ from regard.errors import UserError
 from regard.models import Parts, Seq2Seq, build_model
 from regard.runs import storage
 from regard.runs.claim import Claim
+from regard.runs.holder import holder, sign
 from regard.runs.storage import Corrupt
 from regard.runs.weights import Undrawn, set_weights
 from regard.text import tokenizer as tokenizers
@@ -268,13 +269,20 @@ class Run:
         The system frees the lock when the process ends, however it ends.
         """
         with storage.disk_faults_told(self.path):
-            lock = storage.lock(self.path / "lock")
+            lock = storage.lock(self._lock_file)
         if lock is None:
-            raise UserError(f"{self.path}: another process is training this run")
+            raise UserError(
+                f"{self.path}: another process is training this run{holder(self._lock_file)}"
+            )
+        sign(self._lock_file)
         try:
             yield
         finally:
             lock.release()
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / "lock"
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""

@@ -9,9 +9,9 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
@@ -174,11 +174,21 @@ def lock(path: Path) -> BaseFileLock | None:
         return _try_lock(path)
 
     while True:
-        with path.open("ab") as pin:
+        with _opened(path) as pin:
             held = _try_lock(path)
-            if held is None or _is_at(pin.fileno(), path):
+            if held is None or isinstance(held, SoftFileLock):  # soft: a disk without such locks
                 return held
-        held.release()  # a file that its holder deleted just before: it guards nothing
+            if pin is not None and is_at(os.fstat(pin.fileno()), path):
+                return held
+        held.release()  # a new file, or one that its holder deleted just before: look again
+
+
+def _opened(path: Path) -> AbstractContextManager[BinaryIO | None]:
+    """The file, open; None if there is none. Not made: it may itself be the lock (SoftFileLock)."""
+    try:
+        return path.open("r+b")
+    except FileNotFoundError:
+        return nullcontext()
 
 
 def _try_lock(path: Path) -> BaseFileLock | None:
@@ -191,11 +201,11 @@ def _try_lock(path: Path) -> BaseFileLock | None:
     return file_lock
 
 
-def _is_at(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one that is called `path`."""
+def is_at(known: os.stat_result, path: Path) -> bool:
+    """Whether a file or folder, known by its status, is still the one that is called `path`."""
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
+        return os.path.samestat(known, path.stat())
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

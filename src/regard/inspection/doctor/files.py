@@ -25,6 +25,7 @@ from regard.errors import UserError, counted
 from regard.models.parts import Parts
 from regard.models.seq2seq import TENSORS
 from regard.runs import storage
+from regard.runs.holder import holder
 from regard.runs.run import Run
 from regard.runs.weights import get_weights
 from regard.text.tokenizer import Tokenizer
@@ -159,7 +160,7 @@ def free(case: Case) -> str:
     except OSError as error:  # a copy to look at, on a disk that is read-only here
         return f"the lock file cannot be written here ({error.strerror})"
     if handle is None:
-        raise UserError(f"{case.path}: another process is training this run")
+        raise UserError(f"{case.path}: another process is training this run{holder(lock)}")
 
     handle.release()
     with suppress(OSError):  # some versions of filelock write to the file they lock
