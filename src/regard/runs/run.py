@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from torch import Tensor
 import regard
 from regard import config as settings
 from regard.config import Config
-from regard.errors import UserError
+from regard.errors import Failed, UserError
 from regard.models import Parts, Seq2Seq, build_model
 from regard.runs import storage
 from regard.runs.claim import Claim
@@ -54,6 +55,8 @@ class Run:
         self.source = source
         self.target = target
         self.manifest = manifest
+        self._locked: tuple[os.stat_result, os.stat_result] | None = None
+        """Folder and lock file as they were when this process locked the run; None: it has not."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -275,14 +278,30 @@ class Run:
                 f"{self.path}: another process is training this run{holder(self._lock_file)}"
             )
         sign(self._lock_file)
+        self._locked = (self.path.stat(), self._lock_file.stat())
         try:
             yield
         finally:
+            self._locked = None
             lock.release()
 
     @property
     def _lock_file(self) -> Path:
         return self.path / "lock"
+
+    def check_place(self) -> None:
+        """Raise Failed if the folder is not the one any more that this process has locked.
+
+        It may have been moved or deleted, and another run may stand in its place.
+        """
+        if self._locked is None:
+            return
+        for path, before in zip((self.path, self._lock_file), self._locked, strict=True):
+            if not storage.is_at(before, path):
+                raise Failed(
+                    f"{path}: moved, deleted or replaced while the run was being trained, so "
+                    f"training stopped; if the run still exists, resume it where it is now"
+                )
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
