@@ -4,7 +4,7 @@ import difflib
 import inspect
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,13 @@ def train(
             if folder is not None and exists and not overwrite:
                 run, extended = _resumed(folder, changes, resume)
             else:
-                run = _prepared(request, folder, parts, reporter, overwrite)
+                try:
+                    run = _prepared(request, folder, parts, reporter, overwrite)
+                except Taken as taken:
+                    if not resume or taken.folder is None:
+                        raise
+                    # Another process has made it since we looked.
+                    run, extended = _resumed(taken.folder, changes, resume)
             world.tell(f"{int(extended)} {run.path.resolve()}")
         else:
             flag, _, path = world.tell("").partition(" ")
@@ -245,11 +251,9 @@ def _prepared(
 
 @contextmanager
 def _not_in_training(folder: Path) -> Iterator[None]:
-    """Refuse to overwrite a run while another process trains it."""
-    if folder.exists():
-        with Run.open(folder).locked():
-            pass
-    yield
+    """Refuse to overwrite a run that another process trains, and let none begin meanwhile."""
+    with Run.open(folder).locked() if folder.exists() else nullcontext():
+        yield
 
 
 def _resumed(
@@ -259,6 +263,7 @@ def _resumed(
     if not resume:
         raise Taken.by(folder)
 
+    Claim.sweep_beside(folder)
     run = Run.open(folder)
     old = settings.to_settings(run.config)
     config = settings.build(settings.merge(old, overrides))

@@ -94,6 +94,23 @@ class Claim:
         return claim
 
     @classmethod
+    def sweep_beside(cls, folder: Path) -> None:
+        """Remove what killed processes left beside a run: half-made ones, and old ones."""
+        lock_file = cls.file_of(folder)
+        if not lock_file.exists():  # it goes last
+            return
+        try:
+            lock = storage.lock(lock_file)
+        except OSError:  # a parent that may not be written: what lies there harms nobody
+            return
+        if lock is None:  # not killed: it is preparing a run in this one's place
+            return
+        claim = cls(folder, lock, new_parent=False)
+        if folder.exists():  # else a killed process had just moved it away
+            shutil.rmtree(claim.replaced, ignore_errors=True)
+        claim.give_back()
+
+    @classmethod
     def _lock_in_parent(cls, folder: Path) -> BaseFileLock | None:
         """Make the parent folder, and lock the name; None if another process has the lock."""
         while True:
