@@ -67,7 +67,7 @@ def test_two_with_one_name(tmp_path, child):
     assert hidden(tmp_path) == []
 
 
-@pytest.mark.parametrize("neighbour", ["run.2", "run.2.tmp", "run.tmp", "run-2"])
+@pytest.mark.parametrize("neighbour", ["run.2", "run.2.tmp", "run.tmp", "run-2", "run.old"])
 def test_a_neighbour_is_left_alone(tmp_path, child, train, neighbour):
     first = start_and_wait(child, tmp_path / neighbour)
     train(tmp_path / "run")

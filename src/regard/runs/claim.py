@@ -49,7 +49,7 @@ class Claim:
     def __init__(self, folder: Path, lock: BaseFileLock, *, new_parent: bool) -> None:
         self.folder = folder
         self.aside = folder.with_name(f".{folder.name}.tmp")
-        self.replaced = folder.with_name(f".{folder.name}.old.tmp")
+        self.replaced = folder.with_name(f".{folder.name}.old")
         """Where a run that is overwritten goes, just before it is deleted."""
         self._lock = lock
         self._lock_file = self.file_of(folder)

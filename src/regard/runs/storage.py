@@ -21,6 +21,16 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 FOLDERS_CAN_BE_OPENED = os.name != "nt"  # Windows cannot, and so cannot put them on disk by hand
 NO_SYNC_HERE = (errno.EINVAL, errno.ENOTSUP)  # what file systems answer that do not know fsync
+OUT_OF_REACH = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+)
+"""Why a file cannot be read that may be whole: training must not go on without it, and drop it."""
 
 
 class Corrupt(Failed):
@@ -89,7 +99,7 @@ def read_directory(path: Path) -> dict[str, bytes]:
         except FileNotFoundError:
             raise Corrupt(f"{path / name}: missing, but listed in {MANIFEST}") from None
         except OSError as error:
-            raise Corrupt(f"{path / name}: {error.strerror}") from error
+            raise _unreadable(path / name, error) from error
         if _sum(content) not in sums:
             raise Corrupt(
                 f"{path / name}: its SHA-256 does not match {MANIFEST}; the file was changed or "
@@ -109,7 +119,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
     except OSError as error:
-        raise Corrupt(f"{path / MANIFEST}: {error.strerror}") from error
+        raise _unreadable(path / MANIFEST, error) from error
     except (ValueError, KeyError, TypeError):
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
@@ -120,6 +130,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not is_whole or any("/" in name or name in ("", ".", "..") for name in files):
         raise Corrupt(f"{path / MANIFEST}: damaged")
     return manifest
+
+
+def _unreadable(path: Path, error: OSError) -> Failed:
+    """A file that cannot be read: damaged, or whole and only out of reach for now."""
+    if error.errno in OUT_OF_REACH:
+        return Failed(f"{path}: {error.strerror}")
+    return Corrupt(f"{path}: {error.strerror}")
 
 
 def write_text(path: Path, text: str) -> None:
