@@ -102,6 +102,7 @@ def tell_events() -> None:
         give_back(claim)
 
     def created(cls, claim, *args):
+        event("creating", claim.folder)
         run = create(cls, claim, *args)
         event("created", claim.folder)
         return run

@@ -247,12 +247,15 @@ def check_not_replaced(stage):
 
 
 def saved_since_created(stage, folder, until=math.inf):
-    """The checkpoints of the run that is there at a time: those that were told to be saved."""
+    """The checkpoints of the run that is there at a time: those that were told to be saved.
+
+    A process that was killed while it created a run may have replaced what was there.
+    """
     saved = []
     for event in stage.events:
         if event.when > until:
             break
-        if event.folder == folder and event.kind == "created":
+        if event.folder == folder and event.kind in ("creating", "created"):
             saved = []
         if event.folder == folder and event.kind == "saved":
             saved.append(event.what)

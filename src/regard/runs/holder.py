@@ -18,14 +18,22 @@ NOTE = re.compile(r"(?P<process>[0-9]{1,10})\n(?P<host>[\w.-]{1,255})\n")
 
 def sign(lock_file: Path) -> None:
     """Note in the file of a lock, which this process holds, who holds it."""
-    note = f"{os.getpid()}\n{socket.gethostname()}\n".encode()
+    _write(lock_file, f"{os.getpid()}\n{socket.gethostname()}\n")
+
+
+def clear(lock_file: Path) -> None:
+    """Remove the note from the file of a lock that this process still holds."""
+    _write(lock_file, "")
+
+
+def _write(lock_file: Path, note: str) -> None:
     flags = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
     with suppress(OSError):  # a full disk, or Windows: then nobody is named
         handle = os.open(lock_file, flags)
         try:
             if _is_flock(handle):
                 os.ftruncate(handle, 0)
-                os.write(handle, note)
+                os.write(handle, note.encode())
         finally:
             os.close(handle)
 

@@ -21,7 +21,7 @@ from regard.errors import Failed, UserError
 from regard.models import Parts, Seq2Seq, build_model
 from regard.runs import storage
 from regard.runs.claim import Claim
-from regard.runs.holder import holder, sign
+from regard.runs.holder import clear, holder, sign
 from regard.runs.storage import Corrupt
 from regard.runs.weights import Undrawn, set_weights
 from regard.text import tokenizer as tokenizers
@@ -278,11 +278,14 @@ class Run:
                 f"{self.path}: another process is training this run{holder(self._lock_file)}"
             )
         sign(self._lock_file)
-        self._locked = (self.path.stat(), self._lock_file.stat())
+        lock_status = self._lock_file.stat()
+        self._locked = (self.path.stat(), lock_status)
         try:
             yield
         finally:
             self._locked = None
+            if storage.is_at(lock_status, self._lock_file):  # not that of another run
+                clear(self._lock_file)
             lock.release()
 
     @property
