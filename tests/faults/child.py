@@ -4,19 +4,23 @@ imported everything.
 Given as globals: words (of the command line), tell (a pipe: the number of each finished step,
 "held"), errors (a file for standard error), hold (stop for ever at the so-manieth operation inside
 saves; 0: never), limits (of resource.setrlimit), gate (a path: with the new run written, but not
-yet in its place, say "ready" and wait until it is there; "": do not).
+yet in its place, say "ready" and wait until it is there; "": do not), events (tell also what is
+claimed, created, locked and saved, and when, as tuples).
 """
 # ruff: noqa: F821
 
 import os
 import resource
+import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import regard.cli
 import regard.recipes.fitting
 from regard.files.disk import NamedFile
+from regard.runs.claim import Claim
 from regard.runs.run import Run
 from regard.training.trainer import Trainer
 
@@ -56,10 +60,11 @@ def write(file, content, real=NamedFile.write) -> int:
     return real(file, content)
 
 
-def save(*args, real=regard.recipes.fitting.save_checkpoint):
+def save(run, trainer, real=regard.recipes.fitting.save_checkpoint):
     state["inside"] = True
-    real(*args)
+    name = real(run, trainer)
     state["inside"] = False
+    event("saved", run.path, name)
 
 
 def update(trainer, parts, real=Trainer.update) -> None:
@@ -74,6 +79,49 @@ def create(cls, *args, real=Run.create.__func__):
     return real(cls, *args)
 
 
+def event(kind: str, path: Path, what: str = "") -> None:
+    """Tell what happened to which run, and when."""
+    if events:
+        tell.send((kind, str(path.absolute()), what, time.monotonic()))
+
+
+def tell_events() -> None:
+    """Tell of every claim and lock just after it is got and just before it is given back."""
+    take = Claim.take.__func__
+    give_back = Claim.give_back
+    create = Run.create.__func__
+    locked = Run.locked
+
+    def taken(cls, folder, **more):
+        claim = take(cls, folder, **more)
+        event("claimed", folder)
+        return claim
+
+    def given_back(claim):
+        event("given back", claim.folder)
+        give_back(claim)
+
+    def created(cls, claim, *args):
+        event("creating", claim.folder)
+        run = create(cls, claim, *args)
+        event("created", claim.folder)
+        return run
+
+    @contextmanager
+    def held(run):
+        with locked(run):
+            event("locked", run.path)
+            try:
+                yield
+            finally:
+                event("unlocked", run.path)
+
+    Claim.take = classmethod(taken)  # type: ignore[method-assign]
+    Claim.give_back = given_back  # type: ignore[method-assign]
+    Run.create = classmethod(created)  # type: ignore[method-assign]
+    Run.locked = held  # type: ignore[method-assign]
+
+
 os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
 sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 for kind, limit in limits.items():
@@ -86,5 +134,10 @@ if gate:
     Run.create = classmethod(create)  # type: ignore[method-assign]
 regard.recipes.fitting.save_checkpoint = save
 Trainer.update = update  # type: ignore[method-assign]
+if events:
+    tell_events()
 sys.argv = ["regard", *words]
-regard.cli.main()
+try:
+    regard.cli.main()
+finally:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what comes now meets the harness, not Regard

@@ -55,6 +55,12 @@ def written(out, changes):
 
 
 @pytest.fixture(scope="session")
+def settings_beside():
+    """settings_beside(out, seed=…): the path of a file with the settings of a tiny run."""
+    return lambda out, **changes: written(out, changes)
+
+
+@pytest.fixture(scope="session")
 def train():
     """train(out, steps=…): a new run, or on with the one that is there. What was said is in
     run.said.
@@ -143,6 +149,7 @@ class Child:
         given = {
             "words": ["train", "copy", "--config", str(written(out, changes)), *place, *words],
             "gate": str(gate),
+            "events": False,
         }
         given |= {"tell": tell, "errors": str(self.errors), "hold": hold, "limits": limits or {}}
         self.process = processes.Process(target=runpy.run_path, args=(CHILD, given))

@@ -1,6 +1,7 @@
 """Several trainings at once: each has a name of its own, and nobody's work is deleted."""
 
 import signal
+import socket
 
 import pytest
 
@@ -58,14 +59,15 @@ def test_two_with_one_name(tmp_path, child):
     second = child(tmp_path / "run")
     assert second.end() == 2
     told = second.errors.read_text().splitlines()
-    assert told[-1:] == [f"error: {tmp_path / 'run'}: another process is preparing this run"]
+    who = f"process {first.process.pid} on {socket.gethostname()}"
+    assert told[-1] == f"error: {tmp_path / 'run'}: another process is preparing this run ({who})"
     (tmp_path / "gate").touch()
     assert first.end() == 0, first.errors.read_text()
     assert complete(tmp_path / "run")
     assert hidden(tmp_path) == []
 
 
-@pytest.mark.parametrize("neighbour", ["run.2", "run.2.tmp", "run.tmp", "run-2"])
+@pytest.mark.parametrize("neighbour", ["run.2", "run.2.tmp", "run.tmp", "run-2", "run.old"])
 def test_a_neighbour_is_left_alone(tmp_path, child, train, neighbour):
     first = start_and_wait(child, tmp_path / neighbour)
     train(tmp_path / "run")

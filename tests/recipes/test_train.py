@@ -3,8 +3,10 @@
 import dataclasses
 import hashlib
 import json
+import os
 import random
 import shutil
+import socket
 from contextlib import nullcontext
 
 import numpy as np
@@ -339,7 +341,9 @@ def test_one_process_at_a_time(train, command, run):
     with mine.locked():
         done = command("train", "pairs", "--out", mine.path, "--resume", "train.steps=9")
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [f"error: {mine.path}: another process is training this run"]
+    who = f"process {os.getpid()} on {socket.gethostname()}"
+    told = f"error: {mine.path}: another process is training this run ({who})"
+    assert done.stderr.splitlines() == [told]
     assert mine.checkpoints()[-1] == "step-00000006"
     assert regard.Run.open(mine.path).config == mine.config  # the one that trains goes on by it
 

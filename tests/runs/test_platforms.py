@@ -160,6 +160,7 @@ def test_a_lock_whose_file_was_deleted_guards_nothing(tmp_path, monkeypatch):
     one.
     """
     path, real, calls = tmp_path / "lock", locks._try_lock, []
+    path.touch()
 
     def late(place):
         calls.append(place)

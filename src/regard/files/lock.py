@@ -1,10 +1,12 @@
 """A file that one process holds at a time."""
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
+from regard.files.disk import NamedFile
 from regard.files.log import open_own
 
 
@@ -19,11 +21,21 @@ def lock(path: Path) -> BaseFileLock | None:
         return _try_lock(path)
 
     while True:
-        with open_own(path) as pin:
+        with _opened(path) as pin:
             held = _try_lock(path)
-            if held is None or _is_at(pin.fileno(), path):
+            if held is None or isinstance(held, SoftFileLock):  # soft: a disk without such locks
                 return held
-        held.release()  # a file that its holder deleted just before: it guards nothing
+            if pin is not None and is_at(os.fstat(pin.fileno()), path):
+                return held
+        held.release()  # a new file, or one that its holder deleted just before: look again
+
+
+def _opened(path: Path) -> AbstractContextManager[NamedFile | None]:
+    """The file, open; None if there is none. Not made: it may itself be the lock (SoftFileLock)."""
+    try:
+        return open_own(path, new=False)
+    except FileNotFoundError:
+        return nullcontext()
 
 
 def _try_lock(path: Path) -> BaseFileLock | None:
@@ -36,9 +48,9 @@ def _try_lock(path: Path) -> BaseFileLock | None:
     return file_lock
 
 
-def _is_at(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one that is called `path`."""
+def is_at(known: os.stat_result, path: Path) -> bool:
+    """Whether a file or folder, known by its status, is still the one that is called `path`."""
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
+        return os.path.samestat(known, path.stat())
+    except (FileNotFoundError, NotADirectoryError):
         return False

@@ -34,12 +34,15 @@ def append(path: Path, text: str) -> None:
             raise
 
 
-def open_own(path: Path) -> NamedFile:
-    """Open a file of Regard's own to append to it; a link, a pipe or a device is refused."""
+def open_own(path: Path, *, new: bool = True) -> NamedFile:
+    """Open a file of Regard's own to append to it; a link, a pipe or a device is refused.
+
+    new: whether to make it if it is not there.
+    """
     if path.is_symlink():
         raise OSError(errno.ELOOP, LINK, str(path))
     try:
-        file = NamedFile(path, "ab", path, opener=_opener)
+        file = NamedFile(path, "ab", path, opener=_opener if new else _opener_of_old)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
             raise OSError(errno.EINVAL, NO_FILE, str(path)) from error
@@ -53,3 +56,8 @@ def open_own(path: Path) -> NamedFile:
 def _opener(path: str, flags: int) -> int:
     """Open a file, but no link, and without waiting for the reader of a pipe."""
     return os.open(path, flags | _NO_LINK | _NO_WAITING, 0o666)
+
+
+def _opener_of_old(path: str, flags: int) -> int:
+    """The same for a file that is there."""
+    return os.open(path, (flags & ~os.O_CREAT) | _NO_LINK | _NO_WAITING)

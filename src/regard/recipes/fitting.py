@@ -207,6 +207,7 @@ class _Hooks:
 
         try:
             if self._is_first:
+                self._run.check_place()
                 self._run.log(kind, **values)
             if self._board is not None:
                 for name, value in values.items():
@@ -244,6 +245,7 @@ class _Hooks:
         """Save a checkpoint. If that fails, training goes on, unless this was the last one."""
         failure = None
         try:
+            self._run.check_place()
             save_checkpoint(self._run, self._trainer)
         except OSError as error:
             failure = error
@@ -277,6 +279,7 @@ class _Hooks:
         if self._board is not None:
             self._board.close()
         if self._is_first:
+            self._run.check_place()
             _draw_curves(self._run)
 
     def _remember_best(self) -> None:

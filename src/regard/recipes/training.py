@@ -98,7 +98,13 @@ def train(
             if folder is not None and exists and not overwrite:
                 run, extended = _resumed(folder, changes, resume, held)
             else:
-                run = _prepared(request, folder, parts, reporter, overwrite, held)
+                try:
+                    run = _prepared(request, folder, parts, reporter, overwrite, held)
+                except Taken as taken:
+                    if not resume or taken.folder is None:
+                        raise
+                    # Another process has made it since we looked.
+                    run, extended = _resumed(taken.folder, changes, resume, held)
             world.tell(f"{int(extended)} {run.path.resolve()}")
         else:
             flag, _, path = world.tell("").partition(" ")
@@ -263,6 +269,7 @@ def _resumed(
     if not resume:
         raise Taken.by(folder)
 
+    Claim.sweep_beside(folder)
     run = Run.open(folder)
     old = settings.to_settings(run.config)
     config = settings.build(settings.merge(old, overrides))

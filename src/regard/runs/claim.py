@@ -14,6 +14,7 @@ from filelock import BaseFileLock
 
 from regard.errors import UserError
 from regard.files import MANIFEST, disk_faults_told, move, remove
+from regard.files.holder import holder, sign
 from regard.files.lock import lock as lock_file
 
 RESERVED = re.compile(r"\..+\.(lock|tmp|replaced)", re.DOTALL)
@@ -81,8 +82,10 @@ class Claim:
         with disk_faults_told(folder):
             new_parent = not place_of(folder).parent.exists()
             lock = cls._lock_in_parent(folder)
+        file = cls.file_of(folder)
         if lock is None:
-            raise Taken(f"{folder}: another process is preparing this run")
+            raise Taken(f"{folder}: another process is preparing this run{holder(file)}")
+        sign(file)
 
         claim = cls(folder, lock, new_parent=new_parent)
         try:
@@ -116,13 +119,34 @@ class Claim:
         with disk_faults_told(self.folder):
             self._old_run = lock_file(self.folder / "lock")
         if self._old_run is None:
-            raise UserError(f"{self.folder}: another process is training this run")
+            who = holder(self.folder / "lock")
+            raise UserError(f"{self.folder}: another process is training this run{who}")
+        sign(self.folder / "lock")
         self._overwrites = True
 
     def _let_old_run_go(self) -> None:
         if self._old_run is not None:
             self._old_run.release()
             self._old_run = None
+
+    @classmethod
+    def sweep_beside(cls, folder: Path) -> None:
+        """Remove what killed processes left beside a run: half-made ones, and old ones."""
+        file = cls.file_of(folder)
+        if not file.exists():  # it goes last
+            return
+        try:
+            lock = lock_file(file)
+        except OSError:  # a parent that may not be written: what lies there harms nobody
+            return
+        if lock is None:  # not killed: it is preparing a run in this one's place
+            return
+        claim = cls(folder, lock, new_parent=False)
+        try:
+            with disk_faults_told(folder):
+                claim._sweep()
+        finally:
+            claim.give_back()
 
     @classmethod
     def _lock_in_parent(cls, folder: Path) -> BaseFileLock | None:

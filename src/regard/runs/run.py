@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,8 +17,10 @@ from torch import Tensor
 import regard
 from regard import config as settings
 from regard.config import Config
-from regard.errors import UserError
+from regard.errors import Failed, UserError
 from regard.files import ASIDE, append, disk_faults_told, remove, sync, write_text
+from regard.files.holder import clear, holder, sign
+from regard.files.lock import is_at
 from regard.files.lock import lock as lock_file
 from regard.models import Parts, Seq2Seq, build_model
 from regard.runs import storage
@@ -60,7 +63,8 @@ class Run:
         self.source = source
         self.target = target
         self.manifest = manifest
-        self._is_locked = False
+        self._locked: tuple[os.stat_result, os.stat_result] | None = None
+        """Folder and lock file as they were when this process locked the run; None: it has not."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -274,14 +278,18 @@ class Run:
         The system frees the lock when the process ends, however it ends. Who holds it may ask
         again.
         """
-        if self._is_locked:
+        if self._locked is not None:
             yield
             return
         with disk_faults_told(self.path):
-            lock = lock_file(self.path / "lock")
+            lock = lock_file(self._lock_file)
         if lock is None:
-            raise UserError(f"{self.path}: another process is training this run")
-        self._is_locked = True
+            raise UserError(
+                f"{self.path}: another process is training this run{holder(self._lock_file)}"
+            )
+        sign(self._lock_file)
+        lock_status = self._lock_file.stat()
+        self._locked = (self.path.stat(), lock_status)
         try:
             if storage.read_manifest(self.path) != self.manifest:
                 raise UserError(
@@ -289,8 +297,28 @@ class Run:
                 )
             yield
         finally:
-            self._is_locked = False
+            self._locked = None
+            if is_at(lock_status, self._lock_file):  # not that of another run
+                clear(self._lock_file)
             lock.release()
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / "lock"
+
+    def check_place(self) -> None:
+        """Raise Failed if the folder is not the one any more that this process has locked.
+
+        It may have been moved or deleted, and another run may stand in its place.
+        """
+        if self._locked is None:
+            return
+        for path, before in zip((self.path, self._lock_file), self._locked, strict=True):
+            if not is_at(before, path):
+                raise Failed(
+                    f"{path}: moved, deleted or replaced while the run was being trained, so "
+                    f"training stopped; if the run still exists, resume it where it is now"
+                )
 
     def sweep(self) -> None:
         """Remove what a killed process left half written.

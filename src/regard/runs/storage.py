@@ -3,6 +3,7 @@
 They are written aside, every file fsynced, a manifest of SHA-256 sums last, and then renamed.
 """
 
+import errno
 import hashlib
 import json
 from collections.abc import Mapping
@@ -14,6 +15,16 @@ from regard.files import MANIFEST as MANIFEST
 from regard.files import create, new_folder, sync, write_bytes
 
 FORMAT = 1
+OUT_OF_REACH = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+)
+"""Why a file cannot be read that may be whole: training must not go on without it, and drop it."""
 
 
 class Corrupt(Failed):
@@ -73,7 +84,7 @@ def read_directory(path: Path) -> dict[str, bytes]:
         except FileNotFoundError:
             raise Corrupt(f"{path / name}: missing, but listed in {MANIFEST}") from None
         except OSError as error:
-            raise Corrupt(f"{path / name}: {error.strerror}") from error
+            raise _unreadable(path / name, error) from error
         if _sum(content) not in sums:
             raise Corrupt(
                 f"{path / name}: its SHA-256 does not match {MANIFEST}; the file was changed or "
@@ -93,7 +104,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
     except OSError as error:
-        raise Corrupt(f"{path / MANIFEST}: {error.strerror}") from error
+        raise _unreadable(path / MANIFEST, error) from error
     except (ValueError, KeyError, TypeError):
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
@@ -104,3 +115,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not is_whole or any("/" in name or name in ("", ".", "..") for name in files):
         raise Corrupt(f"{path / MANIFEST}: damaged")
     return manifest
+
+
+def _unreadable(path: Path, error: OSError) -> Failed:
+    """A file that cannot be read: damaged, or whole and only out of reach for now."""
+    if error.errno in OUT_OF_REACH:
+        return Failed(f"{path}: {error.strerror}")
+    return Corrupt(f"{path}: {error.strerror}")

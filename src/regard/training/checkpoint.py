@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
@@ -79,7 +80,8 @@ def _drop_old(run: Run, trainer: Trainer, newest: str) -> None:
     kept = {*regular[-count:], *milestones, newest, trainer.progress.best_name}
     for name in run.checkpoints():
         if name not in kept:
-            remove(run.path / "checkpoints" / name)
+            with suppress(OSError):  # a reader has it open on NFS: it goes after the next save
+                remove(run.path / "checkpoints" / name)
 
 
 def _regular(run: Run, trainer: Trainer) -> list[str]:

@@ -22,6 +22,7 @@ from regard.data.batches import Batch, Indices, collate
 from regard.data.corpus import Corpus, digest_of
 from regard.errors import UserError, counted
 from regard.files import write_bytes
+from regard.files.holder import holder
 from regard.files.lock import lock as lock_file
 from regard.models.parts import Parts
 from regard.models.seq2seq import TENSORS
@@ -163,7 +164,7 @@ def free(case: Case) -> str:
         # A copy to look at, on a disk that is read-only here.
         return f"the lock file cannot be written here ({error.strerror})"
     if handle is None:
-        raise UserError(f"{case.path}: another process is training this run")
+        raise UserError(f"{case.path}: another process is training this run{holder(lock)}")
 
     handle.release()
     with suppress(OSError):  # some versions of filelock write to the file they lock
