@@ -26,10 +26,13 @@ FLOORS = [
     {"nn", "data"},
     {"text", "records", "presets"},
     {"config"},
+    {"files"},
     {"errors"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-WITHOUT_TORCH = ("cli", "text", "records", "scoring", "pictures", "config", "errors", "presets")
+WITHOUT_TORCH = (
+    *("cli", "text", "records", "scoring", "pictures", "config", "files", "errors", "presets"),
+)
 
 
 def name_of(path: Path) -> str:

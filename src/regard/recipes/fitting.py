@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from regard.data.corpus import Corpus
 from regard.errors import Failed, Interrupted, UserError, counted
 from regard.inference.translator import Translator
 from regard.models import Seq2Seq
@@ -97,6 +96,7 @@ def _resumed_trainer(
     if world.rank == 0:
         with storage.disk_faults_told(run.path):
             run.sweep()
+            run.corpus("train")
     world.wait()
 
     trainer = make_trainer(run, parts, world)
@@ -340,7 +340,7 @@ def _validator(run: Run, device: torch.device, parts: Parts) -> Validate | None:
     own_metric = find_part("metric", metric, parts) if is_own(metric) else None
     if not (run.path / "data" / "dev").exists():
         return None
-    corpus = Corpus.open(run.path / "data" / "dev")
+    corpus = run.corpus("dev")
     pairs = dev_pairs(run, 500)
     references = [pair.targets for pair in pairs]
     tokenize = run.config.data.bleu_tokenize

@@ -14,7 +14,6 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from regard.data.corpus import Corpus
 from regard.errors import UserError
 from regard.inference.translator import Translator, load
 from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_without, without
@@ -121,7 +120,7 @@ def _fell_too_far(before: dict[str, float], after: dict[str, float], points: flo
 
 def _validation_pairs(run: Run, count: int) -> list[tuple[str, str]]:
     """The first pairs of the run's validation set, as text."""
-    corpus = Corpus.open(run.path / "data" / "dev")
+    corpus = run.corpus("dev")
     rows = islice(iter(corpus), count)
     return [(run.source.decode(source), run.target.decode(target)) for source, target in rows]
 
@@ -144,8 +143,7 @@ def _write(old: Run, out: Path, columns: list[_HeadColumns], facts: dict[str, An
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as folder:
         aside = Path(folder) / out.name
-        left_out = shutil.ignore_patterns("lock", "tensorboard", ".*")
-        shutil.copytree(old.path, aside, ignore=left_out)
+        shutil.copytree(old.path, aside, ignore=_left_out)
         for checkpoint in (aside / "checkpoints").iterdir():
             _silence(checkpoint, columns)
 
@@ -162,6 +160,17 @@ def _write(old: Run, out: Path, columns: list[_HeadColumns], facts: dict[str, An
             f"off; manifest.json lists them.\n"
         )
     return run
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """What is not copied: the lock, TensorBoard's files, and what is no file or folder of a run."""
+    return {
+        name
+        for name in names
+        if name in ("lock", "tensorboard")
+        or name.startswith(".")
+        or not (Path(folder, name).is_dir() or Path(folder, name).is_file())
+    }
 
 
 def _silence(checkpoint: Path, columns: list[_HeadColumns]) -> None:

@@ -8,17 +8,22 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from regard.errors import Failed, UserError
+from regard.files.reading import check_regular, parse_json, read_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+SIZES = {"config.toml": 1 << 20, "progress.json": 16 << 20}
+"""How many bytes a file may have at most. Weights are compared with the config before."""
+SMALL = 64 << 20  # bytes of other files
+WEIGHTS = 1 << 40
 FOLDERS_CAN_BE_OPENED = os.name != "nt"  # Windows cannot, and so cannot put them on disk by hand
 NO_SYNC_HERE = (errno.EINVAL, errno.ENOTSUP)  # what file systems answer that do not know fsync
 
@@ -79,13 +84,18 @@ def _signed(manifest: Mapping[str, Any]) -> bytes:
     return json.dumps({**content, "sum": content_sum}, indent=1, ensure_ascii=False).encode()
 
 
-def read_directory(path: Path) -> dict[str, bytes]:
-    """The files of a directory, each checked against its manifest."""
+def read_directory(path: Path, names: Collection[str] | None = None) -> dict[str, bytes]:
+    """The files of a directory, each checked against its manifest.
+
+    names: those to read, of those that the manifest has; None: all of them.
+    """
     manifest = read_manifest(path)
     files = {}
     for name, sums in manifest["files"].items():
+        if names is not None and name not in names:
+            continue
         try:
-            content = (path / name).read_bytes()
+            content = read_bytes(path / name, _most_bytes(name))
         except FileNotFoundError:
             raise Corrupt(f"{path / name}: missing, but listed in {MANIFEST}") from None
         except OSError as error:
@@ -99,10 +109,15 @@ def read_directory(path: Path) -> dict[str, bytes]:
     return files
 
 
+def _most_bytes(name: str) -> int:
+    """How large a file of this name may be."""
+    return WEIGHTS if name.endswith(".safetensors") else SIZES.get(name, SMALL)
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest itself; its format must be one this version knows."""
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = parse_json(read_bytes(path / MANIFEST, SMALL))
         version = manifest["format"]
         files = manifest["files"]
         is_whole = json.loads(_signed(manifest)) == manifest
@@ -110,16 +125,25 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
     except OSError as error:
         raise Corrupt(f"{path / MANIFEST}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
         raise Corrupt(
             f"{path / MANIFEST}: unknown format {version} (this version of Regard reads format "
             f"{FORMAT})"
         )
-    if not is_whole or any("/" in name or name in ("", ".", "..") for name in files):
+    if not is_whole or not _are_sums(files):
         raise Corrupt(f"{path / MANIFEST}: damaged")
     return manifest
+
+
+def _are_sums(files: Any) -> bool:
+    """Whether these are names of files inside the folder, each with a list of sums."""
+    if not isinstance(files, dict) or not all(isinstance(sums, list) for sums in files.values()):
+        return False
+    return not any(
+        name in ("", ".", "..") or any(mark in name for mark in "/\\\0") for name in files
+    )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -169,6 +193,8 @@ def lock(path: Path) -> BaseFileLock | None:
     The system frees the lock when the process ends, however it ends. The file itself means nothing.
     Only whoever holds the lock may delete the file.
     """
+    with suppress(FileNotFoundError):
+        check_regular(path, path.stat())  # to open a pipe would be to wait for its other end
     has_flock = not issubclass(FileLock, SoftFileLock)
     if not has_flock:  # here the file does mean something
         return _try_lock(path)

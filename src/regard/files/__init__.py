@@ -1,0 +1,1 @@
+"""Files on disk: the one way to read what may be anything."""
