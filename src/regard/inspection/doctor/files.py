@@ -190,7 +190,7 @@ def checkpoints(case: Case) -> str:
     for folder in folders:
         try:
             files += len(_read_checkpoint(case, folder))
-        except storage.Corrupt as error:
+        except UserError as error:
             faults.append(str(error))
 
     if faults:
