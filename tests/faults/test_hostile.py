@@ -194,6 +194,12 @@ def subwords(*edits):
     return change
 
 
+def listed(tokens):
+    """A case: a list of words in place of the run's tokenizer."""
+    table = {"format": 1, "source": {"kind": "words", "tokens": tokens}, "target": "source"}
+    return content("tokenizer.json", json.dumps(table))
+
+
 REGEX = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 SLOW = {"type": "Replace", "pattern": {"Regex": "(a|a)*b"}, "content": ""}
 TOKEN = {"id": 10**9, "content": "a", "single_word": False, "lstrip": False, "rstrip": False}
@@ -237,7 +243,7 @@ READ = {
     "one weight of int32": tensors(first(lambda tensor: tensor.to(torch.int32))),
     "NaN in a weight": tensors(first(lambda tensor: tensor * float("nan"))),
     "infinity in a weight": tensors(first(lambda tensor: tensor / 0)),
-    "a flat weight": tensors(first(lambda tensor: tensor.flatten())),
+    "a flat weight": tensors(first(lambda tensor: tensor[None])),
     "a longer weight": tensors(first(lambda tensor: torch.cat((tensor, tensor)))),
     "a weight too many": tensors(lambda values: values.update(evil=torch.ones(3))),
     "a weight too few": tensors(lambda values: values.pop(sorted(values)[0])),
@@ -277,13 +283,12 @@ READ = {
     "another vocabulary": subwords(),
     "no such tokenizer": edited("tokenizer.json", nested("evil", "source", "kind")),
     "a tokenizer of a list": edited("tokenizer.json", nested(["bpe"], "source", "kind")),
-    "tokens that are numbers": edited("tokenizer.json", nested([1, 2], "source", "tokens")),
-    "tokens of two words": edited("tokenizer.json", nested(["a b", ""], "source", "tokens")),
-    "a token twice": edited("tokenizer.json", nested(["a", "a"], "source", "tokens")),
-    "a lone surrogate": edited("tokenizer.json", nested(["\ud800"], "source", "tokens")),
-    "a million tokens": edited(
-        "tokenizer.json", nested([f"t{i}" for i in range(10**6)], "source", "tokens")
-    ),
+    "tokens that are numbers": listed([1, 2]),
+    "tokens of two words": listed(["a b", ""]),
+    "a token twice": listed(["a", "a"]),
+    "a lone surrogate": listed(["\ud800"]),
+    "a million tokens": listed([f"t{i}" for i in range(10**6)]),
+    "no tokens": listed(None),
     "a normaliser of text": edited(
         "tokenizer.json", nested({"lowercase": "yes"}, "source", "normalise")
     ),

@@ -24,5 +24,6 @@ def check_facts(manifest: Mapping[str, Any], where: Path) -> None:
     share = manifest.get("several_sentences", 0.0)
     if type(share) not in (int, float) or not 0 <= share <= 1:
         raise Corrupt(f"{where}: several_sentences is not a share")
-    if not isinstance(manifest.get("pruned", {}), dict):
-        raise Corrupt(f"{where}: pruned is not a table")
+    for name in ("pruned", "held_out"):
+        if not isinstance(manifest.get(name, {}), dict):
+            raise Corrupt(f"{where}: {name} is not a table")

@@ -18,6 +18,8 @@ import regard
 from regard import config as settings
 from regard.config import Config
 from regard.data.corpus import Corpus, digest_of
+from regard.data.held_out import read_held_out
+from regard.data.pairs import Pair
 from regard.errors import UserError, counted
 from regard.models import Parts, Seq2Seq, build_model, least_parameters
 from regard.runs import storage
@@ -109,7 +111,10 @@ class Run:
             "tokenizer.json": (aside / "tokenizer.json").read_bytes(),
         }
         versions = {"regard": regard.__version__, "torch": str(torch.__version__)}
-        storage.write_files(aside, files, {**versions, **facts})
+        pairs = sorted((aside / "data").glob("*.jsonl"))
+        held_out = {file.name: storage.sum_of(file) for file in pairs}
+        more = {"held_out": held_out} if held_out else {}
+        storage.write_files(aside, files, {**versions, **facts, **more})
         (aside / "checkpoints").mkdir()
 
         for path in [*aside.rglob("*"), aside]:
@@ -166,6 +171,18 @@ class Run:
             )
         corpus.check_ids(self.source.size, self.target.size)
         return corpus
+
+    def held_out(self, split: str) -> list[Pair] | None:
+        """The pairs of dev or test that a run on pairs from Python keeps; None: it has none."""
+        path = self.path / "data" / f"{split}.jsonl"
+        noted = self.manifest.get("held_out", {}).get(path.name)
+        with storage.disk_faults_told(path):
+            if noted is not None and storage.sum_of(path) != noted:
+                raise Corrupt(
+                    f"{path}: changed or damaged (its SHA-256 is not the one in "
+                    f"{storage.MANIFEST}): copy it from a sound copy of the run"
+                )
+            return read_held_out(path.parent, split)
 
     # weights
 

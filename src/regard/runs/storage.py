@@ -16,7 +16,7 @@ from typing import Any
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from regard.errors import Failed, UserError
-from regard.files.reading import check_regular, parse_json, read_bytes
+from regard.files.reading import check_regular, open_regular, parse_json, read_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -71,6 +71,15 @@ def write_manifest(
     old_sums = manifest["files"][name] if also_old else []
     manifest["files"][name] = [_sum(content), *old_sums]
     write_text(folder / MANIFEST, _signed(manifest).decode())
+
+
+def sum_of(path: Path) -> str:
+    """The SHA-256 of a file, read piece by piece."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _sum(content: bytes) -> str:

@@ -458,7 +458,8 @@ def _on_cpu(run: Run) -> Run:
         precision="fp32",
         strategy="ddp",
     )
-    torch.set_num_threads(train.threads)
+    if train.threads:
+        torch.set_num_threads(train.threads)
     run.config = replace(run.config, train=train)
     return run
 
