@@ -204,10 +204,13 @@ class Answer:
 
 @pytest.fixture(scope="session")
 def ask(processes, tmp_path_factory):
-    """ask([words], [words], …) runs commands one after the other in one warm process."""
+    """ask([words], [words], …) runs commands one after the other in one warm process.
+
+    Whoever waits for a pipe waits for ever; a slow machine does not.
+    """
     started = []
 
-    def go(*commands, bare=False, seconds=60):
+    def go(*commands, bare=False, seconds=240):
         folder = tmp_path_factory.mktemp("asked")
         words = [[str(word) for word in command] for command in commands]
         given = {"commands": words, "folder": str(folder), "bare": bare}

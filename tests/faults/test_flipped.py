@@ -5,8 +5,12 @@ Deterministic by SEED, which a failure shows.
 """
 
 import random
+import shutil
 
 import pytest
+
+import regard
+from regard.recipes.reporter import Reporter
 
 SEED = 15
 FAST = 10
@@ -78,3 +82,61 @@ def test_some_flips_and_cuts(number, copied, sound, ask, digests, expected):
 @pytest.mark.parametrize("number", range(CASES))
 def test_flips_and_cuts(number, copied, sound, ask, digests, expected):
     check(number, copied, sound, ask, digests, expected)
+
+
+def test_a_bit_of_best(copied, ask, expected):
+    """It names another checkpoint, which is there: refused, until training writes it anew."""
+    checkpoints = copied / "checkpoints"
+    shutil.copytree(checkpoints / "step-00000006", checkpoints / "step-00000013")
+    best = copied / "best"
+    assert best.read_text().startswith("step-00000012")
+    best.write_bytes(best.read_bytes().replace(b"12", b"13", 1))
+    refused, resumed, answer = ask(
+        ["translate", copied, "a b c"],
+        ["train", "copy", "--config", copied.with_name("run.toml"), "--out", copied, "--resume"],
+        ["translate", copied, "a b c"],
+    )
+    assert refused.is_one_line, refused
+    assert "best: damaged; write the name of a checkpoint alone into it" in refused.err
+    assert resumed.code == 0, resumed
+    assert "best: damaged; it is written anew" in " ".join(resumed.err.split())
+    assert answer.out == expected
+
+
+@pytest.mark.parametrize("content", [b"..", b"\xff\xfe", b"step-00000099", b"../../decoy"])
+def test_a_best_that_names_nothing(copied, ask, content):
+    (copied / "best").write_bytes(content)
+    for answer in ask(["translate", copied, "a"], ["evaluate", copied]):
+        assert answer.is_one_line, answer
+
+
+@pytest.mark.parametrize(
+    "name", ["train/ids.bin", "train/lengths.bin", "dev/ids.bin", "train/corpus.json"]
+)
+def test_changed_data_is_not_trained_on(copied, ask, name):
+    file = copied / "data" / name
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    resume = ["train", "copy", "--config", copied.with_name("run.toml"), "--out", copied]
+    (answer,) = ask([*resume, "--resume", "train.steps=15"])
+    assert answer.is_one_line, answer
+    assert str(file.parent) in answer.err
+    assert not (copied / "checkpoints" / "step-00000015").exists()
+
+
+@pytest.mark.parametrize("name", ["dev", "test"])
+def test_changed_pairs_are_not_judged_by(tmp_path, ask, name):
+    """A run on pairs from Python keeps those that it did not learn from."""
+    pairs = [(f"a {number}", f"b {number}") for number in range(60)]
+    model = {"width": 8, "ffn": 8, "heads": 1, "encoder_layers": 1, "decoder_layers": 1}
+    train = {"steps": 1, "epochs": 0, "tensorboard": "off", "threads": 1}
+    run = regard.train(
+        pairs, out=tmp_path / "run", reporter=Reporter(quiet=True), model=model, train=train
+    )
+    (before,) = ask(["evaluate", run.path, "--split", name])
+    assert before.code == 0, before
+    file = run.path / "data" / f"{name}.jsonl"
+    file.write_text(file.read_text().replace("b ", "c ", 1))
+    (answer,) = ask(["evaluate", run.path, "--split", name])
+    assert answer.is_one_line, answer

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regard.data.corpus import Corpus
 from regard.errors import Failed, Interrupted, UserError, counted
 from regard.inference.translator import Translator
 from regard.models import Seq2Seq
@@ -97,7 +98,9 @@ def _resumed_trainer(
     if world.rank == 0:
         with storage.disk_faults_told(run.path):
             run.sweep()
-            run.corpus("train")
+            run.corpus("train")  # these read the data once, to see that it is still the same
+            if (run.path / "data" / "dev").exists():
+                run.corpus("dev")
     world.wait()
 
     trainer = make_trainer(run, parts, world)
@@ -341,7 +344,7 @@ def _validator(run: Run, device: torch.device, parts: Parts) -> Validate | None:
     own_metric = find_part("metric", metric, parts) if is_own(metric) else None
     if not (run.path / "data" / "dev").exists():
         return None
-    corpus = run.corpus("dev")
+    corpus = Corpus.open(run.path / "data" / "dev")
     pairs = dev_pairs(run, 500)
     references = [pair.targets for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
