@@ -24,6 +24,8 @@ def path(tmp_path):
         GOOD | {"loss": "low"},
         GOOD | {"loss": None},
         GOOD | {"bleu": [1]},
+        GOOD | {"loss": 10**400},
+        GOOD | {"loss": True},
         GOOD | {"step": "3"},
         GOOD | {"step": -1},
         GOOD | {"step": 1e300},

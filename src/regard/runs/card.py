@@ -61,8 +61,8 @@ def _tokens(run: Run) -> str:
 def _best_scores(run: Run) -> str:
     """The scores on dev of the best checkpoint; empty if it was not evaluated."""
     scores = {}
-    for record in run.records():
-        if record["kind"] in ("dev", "average") and "tokens" in record:
+    for record in run.looks():
+        if "tokens" in record:
             is_average = record["kind"] == "average"
             checkpoint = "averaged" if is_average else f"step-{record['step']:08d}"
             scores[checkpoint] = record  # the last one, if it was judged several times
