@@ -177,6 +177,8 @@ def test_dropout_of_the_embeddings_alone():
         {"kind": "rnn", "score": "additive", "score_width": 3000},
         {"kind": "rnn", "encoder_layers": 3, "decoder_layers": 4, "attention": "before"},
         {"kind": "rnn", "embedding": 64, "tie": "all"},
+        {"kind": "rnn", "cell": "linear", "tie": "inputs", "readout": "context"},
+        {"tie": "inputs", "output_bias": True},
     ],
     ids=str,
 )

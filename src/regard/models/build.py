@@ -68,7 +68,7 @@ def _least_of_transformer(config: TransformerConfig, source_size: int, target_si
 
 def _least_of_rnn(config: RNNConfig, source_size: int, target_size: int) -> int:
     width = config.width
-    gates = {"rnn": 1, "gru": 3, "lstm": 4}[config.cell]
+    gates = {"linear": 1, "rnn": 1, "gru": 3, "lstm": 4}[config.cell]
     directions = 2 if config.bidirectional else 1
     count = 2 * gates * width * config.embedding
     count += config.encoder_layers * gates * width * (width // directions)
@@ -81,9 +81,9 @@ def _least_of_rnn(config: RNNConfig, source_size: int, target_size: int) -> int:
 def _tables(tie: str, source_size: int, target_size: int, width: int, output_width: int) -> int:
     """The parameters of the embeddings and, where it has its own, of the output layer."""
     count = target_size * width
-    if tie != "all":
+    if tie in ("none", "target"):
         count += source_size * width
-    if tie == "none":
+    if tie in ("none", "inputs"):
         count += target_size * output_width
     return count
 
