@@ -78,7 +78,8 @@ class Corpus:
             return cls(path, pairs=pairs, dtype=dtype, digest=digest)
         except OSError as error:
             where = error.filename or path
-            raise UserError(f"{where}: {error.strerror or error}; {_AGAIN}") from error
+            reason = error.strerror or error
+            raise UserError(f"{where}: {reason}: not an encoded corpus; {_AGAIN}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{path}: not an encoded corpus, or damaged ({str(error)[:80]}); {_AGAIN}"
