@@ -219,7 +219,7 @@ def test_large_vocabularies_need_wider_ids(tmp_path: Path) -> None:
         pairs, tokenizer, tokenizer, tmp_path / "train", max_length=9, skipped=Skipped()
     )
     assert tokenizer.decode(corpus[0][0]) == words[-1]
-    assert corpus.about["dtype"] == "<i4"
+    assert corpus.dtype == "<i4"
 
 
 def test_damaged_corpora_are_refused(tmp_path: Path) -> None:

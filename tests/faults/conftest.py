@@ -5,6 +5,8 @@ import io
 import json
 import multiprocessing
 import runpy
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,7 @@ TRAIN = {
 TRAIN |= {"tensorboard": "off", "device": "cpu", "precision": "fp32"}
 CLOCK = {"seconds", "tokens_per_second", "examples_per_second"}
 CHILD = str(Path(__file__).with_name("child.py"))
+ASKED = str(Path(__file__).with_name("asked.py"))
 
 
 def written(out, changes):
@@ -187,3 +190,88 @@ def child(processes):
     for one in made:
         one.process.kill()
         one.process.join()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed and ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def is_one_line(self):
+        """Whether it was refused in one line, as a person is told what to do."""
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        is_told = bool(lines) and lines[-1].startswith("error: ") and len(lines[-1]) < 1000
+        others = [line for line in lines[:-1] if not line.startswith("warning: ")]
+        return self.code in (1, 2) and is_told and not others
+
+
+@pytest.fixture(scope="session")
+def ask(processes, tmp_path_factory):
+    """ask([words], [words], …) runs commands one after the other in one warm process.
+
+    Whoever waits for a pipe waits for ever; a slow machine does not.
+    """
+    started = []
+
+    def go(*commands, bare=False, seconds=240):
+        folder = tmp_path_factory.mktemp("asked")
+        words = [[str(word) for word in command] for command in commands]
+        given = {"commands": words, "folder": str(folder), "bare": bare}
+        process = processes.Process(target=runpy.run_path, args=(ASKED, given))
+        started.append(process)
+        process.start()
+        process.join(seconds)
+        assert process.exitcode is not None, f"it hangs: {words}"
+
+        told = json.loads((folder / "told.json").read_text())
+        answers = []
+        for number, code in enumerate(told["codes"]):
+            out = (folder / f"{number}.out").read_text(errors="replace")
+            err = (folder / f"{number}.err").read_text(errors="replace")
+            answers.append(Answer(code, out, err))
+            assert "Traceback" not in err, err[-2000:]
+        assert told["kilobytes"] < 1 << 20, f"{told['kilobytes']} kB: {words}"
+        assert told["seconds"] < 5 * len(words), f"{told['seconds']} s of computing: {words}"
+        return answers
+
+    yield go
+    for process in started:
+        process.kill()
+        process.join()
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory, train):
+    """A trained run, which nobody may change, and what beside it trains it: its settings."""
+    return train(tmp_path_factory.mktemp("sound") / "run").path
+
+
+@pytest.fixture
+def copied(sound, tmp_path):
+    """A copy of the run, to be damaged. Beside it lies a file that nobody may touch."""
+    path = shutil.copytree(sound, tmp_path / "run")
+    shutil.copy(sound.with_name("run.toml"), tmp_path / "run.toml")
+    (tmp_path / "decoy").write_text("untouched")
+    return path
+
+
+@pytest.fixture(scope="session")
+def sign():
+    """sign(folder, fact=…): write a manifest whose sums are right."""
+
+    def go(folder, **facts):
+        path = folder / "manifest.json"
+        manifest = json.loads(path.read_text()) | facts
+        for name in manifest["files"]:
+            content = (folder / name).read_bytes()
+            manifest["files"][name] = [hashlib.sha256(content).hexdigest()]
+        manifest.pop("sum")
+        content = json.dumps(manifest, sort_keys=True).encode()
+        manifest["sum"] = hashlib.sha256(content).hexdigest()
+        path.write_text(json.dumps(manifest))
+
+    return go

@@ -131,7 +131,7 @@ def disk(tmp_path_factory, train):
 
 def intact(corpus):
     """Is this the data that was encoded?"""
-    found = sha256(corpus.about["dtype"].encode())
+    found = sha256(corpus.dtype.encode())
     for name in ("ids.bin", "lengths.bin"):  # one chunk: the order in which they were written
         found.update((corpus.path / name).read_bytes())
     return found.hexdigest() == corpus.digest

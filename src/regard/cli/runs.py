@@ -122,4 +122,5 @@ def _score_words(score: dict[str, Any] | None) -> str:
         "exact_match": f"exact match {value:.1%}",
         "bleu": f"BLEU {value:.1f}",
     }
-    return words[score["metric"]]
+    metric = str(score["metric"]).removeprefix("custom:")
+    return words.get(metric, f"{metric} {value:.4g}")

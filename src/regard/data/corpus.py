@@ -4,6 +4,8 @@ The files are mapped into memory, so that a corpus may be larger than it.
 """
 
 import json
+import math
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import sha256
@@ -17,11 +19,15 @@ import numpy.typing as npt
 from regard.data.pairs import Pair, Skipped
 from regard.errors import UserError
 from regard.files import create, new_folder, write_text
+from regard.files.reading import open_regular, parse_json, read_bytes
 from regard.text.encoder import TextEncoder, consecutive, encoder_for
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
 FORMAT = 1
+DTYPES = ("<u2", "<i4")
+ABOUT = 1 << 16  # bytes of corpus.json
+_AGAIN = "copy data/ from a sound copy of the run, or train again"
 _CHUNK = 10_000  # pairs encoded at a time: the more, the fewer different words in them
 _BLOCK = 64  # rows from one start that is kept in memory to the next
 
@@ -36,13 +42,15 @@ class Corpus:
     every 64th row; the rest is added up from the lengths.
     """
 
-    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+    def __init__(self, path: Path, *, pairs: int, dtype: str, digest: str) -> None:
         self.path = path
-        self.about = about
-        self.digest = str(about["digest"])
+        self.dtype = dtype
+        self.digest = digest
 
-        self._lengths = _mapped(path / "lengths.bin", "<i4", (about["pairs"], 2))
+        self._lengths = _mapped(path / "lengths.bin", "<i4", (pairs, 2))
         self.source_lengths, self.target_lengths = self._lengths.T
+        if int(self._lengths.min()) < 1:
+            raise ValueError("a pair has an empty side")
 
         # A pair takes its two lengths and one id more: the <bos>, which the lengths leave out.
         whole_blocks = self._lengths[: len(self) // _BLOCK * _BLOCK].reshape(-1, 2 * _BLOCK)
@@ -50,22 +58,31 @@ class Corpus:
         self._starts = np.concatenate([[0], np.cumsum(block_sizes)])
 
         total = int(self._lengths.sum(dtype=np.int64)) + len(self)
-        self._ids = _mapped(path / "ids.bin", about["dtype"], (total,))
+        self._ids = _mapped(path / "ids.bin", dtype, (total,))
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Open a folder that `encode` wrote."""
         path = Path(path)
         try:
-            about = json.loads((path / "corpus.json").read_text(encoding="utf-8"))
-            if about["format"] > FORMAT:
+            about = parse_json(read_bytes(path / "corpus.json", ABOUT))
+            if type(about["format"]) is int and about["format"] > FORMAT:
                 raise UserError(
                     f"{path}: written by a newer Regard (format {about['format']}); encode it again"
                 )
-            return cls(path, about)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            pairs, dtype, digest = about["pairs"], about["dtype"], about["digest"]
+            if type(pairs) is not int or pairs < 1:
+                raise ValueError("no count of pairs")
+            if dtype not in DTYPES or not isinstance(digest, str):
+                raise ValueError("no type of ids, or no digest")
+            return cls(path, pairs=pairs, dtype=dtype, digest=digest)
+        except OSError as error:
+            where = error.filename or path
+            reason = error.strerror or error
+            raise UserError(f"{where}: {reason}: not an encoded corpus; {_AGAIN}") from error
+        except (ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{path}: not an encoded corpus, or damaged ({error}); encode it again"
+                f"{path}: not an encoded corpus, or damaged ({str(error)[:80]}); {_AGAIN}"
             ) from error
 
     def __len__(self) -> int:
@@ -80,13 +97,34 @@ class Corpus:
         middle = start + source_length
         return self._ids[start:middle], self._ids[middle : middle + target_length + 1]
 
+    def check_ids(self, source_size: int, target_size: int) -> None:
+        """Refuse ids that vocabularies of these sizes do not have."""
+        for first in range(0, len(self), _CHUNK):
+            lengths = self._lengths[first : first + _CHUNK] + np.array([0, 1], np.int32)
+            start = int(self._starts[first // _BLOCK])
+            start += int(self._lengths[first // _BLOCK * _BLOCK : first].sum()) + first % _BLOCK
+            ends = np.cumsum(lengths.reshape(-1), dtype=np.int64)
+            ids = self._ids[start : start + int(ends[-1])]
+            starts = np.concatenate([[0], ends[:-1]])
+            largest = np.maximum.reduceat(ids, starts).reshape(-1, 2)
+            if int(ids.min()) < 0 or (largest >= (source_size, target_size)).any():
+                raise UserError(f"{self.path}: an id that the vocabulary does not have; {_AGAIN}")
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker process maps the files again instead of copying them.
         return type(self).open, (self.path,)
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> IdArray:
-    """Map a file into memory as a plain array, which is ten times as fast to index as a memmap."""
+    """Map a file into memory as a plain array, which is ten times as fast to index as a memmap.
+
+    Raises ValueError if it is not exactly as large as its shape says.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    expected = math.prod(shape) * np.dtype(dtype).itemsize
+    if size != expected:
+        raise ValueError(f"{path.name} has {size:,} bytes, not {expected:,}")
     return np.asarray(np.memmap(path, dtype, "r", shape=shape))
 
 
@@ -94,7 +132,7 @@ def digest_of(path: Path, dtype: str) -> str:
     """The checksum of a corpus' files."""
     digest = sha256(dtype.encode())
     for name in ("ids.bin", "lengths.bin"):
-        with (path / name).open("rb") as file:
+        with open_regular(path / name) as file:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()

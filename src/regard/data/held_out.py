@@ -6,10 +6,12 @@ They are JSON lines, so that `regard evaluate RUN FILE` can read them too.
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from regard.data.pairs import Pair
 from regard.errors import UserError
 from regard.files import writing
+from regard.files.reading import open_regular, parse_json
 
 
 def write_held_out(folder: Path, split: str, pairs: Iterable[Pair]) -> None:
@@ -28,11 +30,18 @@ def read_held_out(folder: Path, split: str) -> list[Pair] | None:
     if not path.exists():
         return None
     pairs = []
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with open_regular(path) as file:
         for line, text in enumerate(file, 1):
             try:
-                item = json.loads(text)
-                pairs.append(Pair(item["source"], tuple(item["target"]), line))
+                pairs.append(_pair(parse_json(text), line))
             except (ValueError, KeyError, TypeError):
                 raise UserError(f"{path} line {line}: damaged") from None
     return pairs
+
+
+def _pair(item: Any, line: int) -> Pair:
+    """The pair of a line. Raises ValueError, KeyError or TypeError if it is none."""
+    texts = [item["source"], *item["target"]]
+    if len(texts) < 2 or not all(isinstance(text, str) for text in texts):
+        raise ValueError("not texts")
+    return Pair(texts[0], tuple(texts[1:]), line)

@@ -7,6 +7,8 @@ A file of Regard's own (`write_text`, `writing`, `append`) is never written thro
 link is replaced, or refused, and what it points to stays as it is. A file that the user named
 (`output`, `write_output`) may be a link to a regular file, whose content is then replaced, unless
 the link is inside a run.
+
+`reading` is the one way to read what may be anything: a pipe, a device, or far too large.
 """
 
 from regard.files.disk import create, disk_faults_told, move, remove, sync

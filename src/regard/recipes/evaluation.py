@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 
 from regard.data.corpus import encode
-from regard.data.held_out import read_held_out
 from regard.data.items import Items, named_splits, open_items
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers import fitting_layout
@@ -270,7 +269,7 @@ def _judged(run: Run, data: str | Path | Items | None, split: str) -> Iterable[P
 
 def _kept(run: Run, split: str) -> list[Pair]:
     """The pairs of a split that a run trained on pairs from Python has kept."""
-    pairs = read_held_out(run.path / "data", split)
+    pairs = run.held_out(split)
     if pairs is None:
         files = sorted((run.path / "data").glob("*.jsonl"))
         names = " and ".join(file.stem for file in files) or "none"

@@ -60,7 +60,8 @@ def fit(
     world = world or World(device=pick_device(run.config.train.device))
     lock = run.locked() if world.rank == 0 else nullcontext()
     with on_device(world.device), state_kept(world.device), lock:
-        torch.set_num_threads(run.config.train.threads)
+        if run.config.train.threads:
+            torch.set_num_threads(run.config.train.threads)
         trainer = _resumed_trainer(run, parts, reporter, extended, world)
         forecast(trainer, reporter.say)
         _say_if_few_checkpoints(run, trainer, reporter)
@@ -97,6 +98,9 @@ def _resumed_trainer(
     if world.rank == 0:
         with disk_faults_told(run.path):
             run.sweep()
+            run.corpus("train")  # these read the data once, to see that it is still the same
+            if (run.path / "data" / "dev").exists():
+                run.corpus("dev")
     world.wait()
 
     trainer = make_trainer(run, parts, world)

@@ -110,8 +110,9 @@ def _dev_score(run: Run) -> str:
     scores = [
         f"loss {best['loss']:.3f}",
         f"perplexity {perplexity:.4g}",
-        f"token accuracy {best['accuracy']:.1%}",
     ]
+    if "accuracy" in best:
+        scores.append(f"token accuracy {best['accuracy']:.1%}")
     if "exact_match" in best:
         scores.append(f"exact match {best['exact_match']:.1%}")
     if "bleu" in best:

@@ -13,7 +13,6 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from regard.bounds import Bounded, setting
-from regard.data.corpus import Corpus
 from regard.errors import UserError
 from regard.files import copy_folder
 from regard.inference.translator import Translator, load
@@ -131,7 +130,7 @@ def _fell_too_far(before: dict[str, float], after: dict[str, float], points: flo
 
 def _validation_pairs(run: Run, count: int) -> list[tuple[str, str]]:
     """The first pairs of the run's validation set, as text."""
-    corpus = Corpus.open(run.path / "data" / "dev")
+    corpus = run.corpus("dev")
     rows = islice(iter(corpus), count)
     return [(run.source.decode(source), run.target.decode(target)) for source, target in rows]
 

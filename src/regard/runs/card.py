@@ -21,13 +21,14 @@ def write_card(run: Run, note: str = "") -> None:
     folder = shell_word(run.path)
     lines = [
         f"# {run.path.name}\n",
-        f"A text-to-text model trained with Regard {facts['regard']} (torch {facts['torch']}).\n",
+        f"A text-to-text model trained with Regard {facts.get('regard', '?')} "
+        f"(torch {facts.get('torch', '?')}).\n",
         "| | |\n|---|---|",
-        f"| data | {data}: {counted(facts['pairs'], 'pair')}, "
-        f"{counted(facts['duplicates'], 'duplicate')}, {counted(facts['leaks'], 'dev source')} "
-        f"also in the training data |",
+        f"| data | {data}: {counted(facts.get('pairs', 0), 'pair')}, "
+        f"{counted(facts.get('duplicates', 0), 'duplicate')}, "
+        f"{counted(facts.get('leaks', 0), 'dev source')} also in the training data |",
         f"| tokens | {_tokens(run)} |",
-        f"| model | {model}; {facts['parameters']:,} parameters |",
+        f"| model | {model}; {facts.get('parameters', 0):,} parameters |",
         f"| best on dev | {_best_scores(run) or 'not evaluated'} (checkpoint {run.best}, chosen by "
         f"{config.train.metric}) |",
         f"| search | beam {config.search.width}, length penalty {config.search.length_penalty} |\n",
@@ -62,7 +63,7 @@ def _tokens(run: Run) -> str:
 def _best_scores(run: Run) -> str:
     """The scores on dev of the best checkpoint; empty if it was not evaluated."""
     scores = {}
-    for record in run.records():
+    for record in run.looks():
         if "tokens" in record:
             is_average = record["kind"] == "average"
             checkpoint = "averaged" if is_average else f"step-{record['step']:08d}"

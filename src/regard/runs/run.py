@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -17,19 +18,30 @@ from torch import Tensor
 import regard
 from regard import config as settings
 from regard.config import Config
-from regard.errors import Failed, UserError
+from regard.data.corpus import Corpus, digest_of
+from regard.data.held_out import read_held_out
+from regard.data.pairs import Pair
+from regard.errors import Failed, UserError, counted
 from regard.files import ASIDE, append, disk_faults_told, remove, sync, write_text
 from regard.files.holder import clear, holder, sign
 from regard.files.lock import is_at
 from regard.files.lock import lock as lock_file
-from regard.models import Parts, Seq2Seq, build_model
+from regard.files.reading import read_bytes
+from regard.models import Parts, Seq2Seq, build_model, least_parameters
 from regard.runs import storage
 from regard.runs.claim import Claim
+from regard.runs.facts import check_facts
+from regard.runs.header import Header, numbers_in, read_header
+from regard.runs.log import read_entries, read_lines, some_entries
+from regard.runs.pointer import NAME, pointer_text, read_pointer
 from regard.runs.storage import Corrupt
 from regard.runs.weights import Undrawn, set_weights
 from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
+RUN_FILES = {"config.toml", "tokenizer.json"}
+WEIGHTS = {"model.safetensors", "raw.safetensors", "optimizer.safetensors"}
+CHECKPOINT_FILES = {*WEIGHTS, "progress.json"}
 START = "start"  # a folder of a fine-tuned run: the weights it starts from
 FILES = re.compile(
     r"manifest\.json|config\.toml|best|log\.jsonl|curves\.png|samples\.txt|README\.md|attention\.html"
@@ -83,9 +95,9 @@ class Run:
             facts += f"; dev {_metric_words(metric)} {best[metric]:.4f} at step {best['step']:,}"
 
         picture = ""
-        curves = self.path / "curves.png"
-        if curves.exists():
-            content = base64.b64encode(curves.read_bytes()).decode()
+        with suppress(OSError):  # none has been drawn yet
+            curves = read_bytes(self.path / "curves.png", storage.SMALL)
+            content = base64.b64encode(curves).decode()
             picture = (
                 f'<img alt="learning curves" style="max-width: 100%" '
                 f'src="data:image/png;base64,{content}">'
@@ -111,7 +123,10 @@ class Run:
             "tokenizer.json": tokenizers.both_as_json(source, target).encode(),
         }
         versions = {"regard": regard.__version__, "torch": str(torch.__version__)}
-        storage.write_files(aside, files, {**versions, **facts})
+        pairs = sorted((aside / "data").glob("*.jsonl"))
+        held_out = {file.name: storage.sum_of(file) for file in pairs}
+        more = {"held_out": held_out} if held_out else {}
+        storage.write_files(aside, files, {**versions, **facts, **more})
         (aside / "checkpoints").mkdir()
 
         for path in [*aside.rglob("*"), aside]:
@@ -130,13 +145,15 @@ class Run:
             raise UserError(f"{path}: no such run (a run is a folder written by `regard train`)")
         if not (path / storage.MANIFEST).exists():
             raise UserError(f"{path}: not a run: it has no {storage.MANIFEST}")
-        missing = {"config.toml", "tokenizer.json"} - set(storage.read_directory(path))
+        missing = RUN_FILES - set(storage.read_directory(path, RUN_FILES))
         if missing:
             raise Corrupt(f"{path}: not a run: it has no {' and no '.join(sorted(missing))}")
 
         source, target = tokenizers.load_tokenizers(path / "tokenizer.json")
         config = settings.load_config(path / "config.toml")
-        return cls(path, config, source, target, storage.read_manifest(path))
+        manifest = storage.read_manifest(path)
+        check_facts(manifest, path / storage.MANIFEST)
+        return cls(path, config, source, target, manifest)
 
     def change(self, config: Config) -> None:
         """Give the run another config.
@@ -150,6 +167,33 @@ class Run:
             )
             write_text(self.path / "config.toml", content.decode())
         self.config = config
+
+    def corpus(self, split: str) -> Corpus:
+        """The encoded pairs of train or dev, if they are still what training encoded.
+
+        This reads all of them once: 10 million pairs of 50 tokens, a gigabyte, take two seconds.
+        """
+        corpus = Corpus.open(self.path / "data" / split)
+        expected = self.config.data.digest if split == "train" else corpus.digest
+        if digest_of(corpus.path, corpus.dtype) != expected:
+            raise Corrupt(
+                f"{corpus.path}: changed or damaged (its SHA-256 is not the one that training "
+                f"noted): copy it from a sound copy of the run, or train a new run"
+            )
+        corpus.check_ids(self.source.size, self.target.size)
+        return corpus
+
+    def held_out(self, split: str) -> list[Pair] | None:
+        """The pairs of dev or test that a run on pairs from Python keeps; None: it has none."""
+        path = self.path / "data" / f"{split}.jsonl"
+        noted = self.manifest.get("held_out", {}).get(path.name)
+        with disk_faults_told(path):
+            if noted is not None and storage.sum_of(path) != noted:
+                raise Corrupt(
+                    f"{path}: changed or damaged (its SHA-256 is not the one in "
+                    f"{storage.MANIFEST}): copy it from a sound copy of the run"
+                )
+            return read_held_out(path.parent, split)
 
     # weights
 
@@ -166,21 +210,66 @@ class Run:
     def best(self) -> str:
         """Name of the best checkpoint."""
         try:
-            return (self.path / "best").read_text().strip()
+            return read_pointer(self.path / "best")
         except FileNotFoundError:
             raise UserError(
                 f"{self.path}: no checkpoint yet; train it first (regard train … --resume)"
             ) from None
+        except OSError as error:
+            raise Corrupt(f"{self.path / 'best'}: {error.strerror}") from error
+        except ValueError:
+            names = ", ".join(self.checkpoints()) or "none"
+            raise Corrupt(
+                f"{self.path / 'best'}: damaged; write the name of a checkpoint alone into it "
+                f"(available: {names}), or let `regard train … --resume` choose"
+            ) from None
+
+    @best.setter
+    def best(self, name: str) -> None:
+        write_text(self.path / "best", pointer_text(name))
 
     def checkpoint(self, name: str) -> dict[str, bytes]:
         """The files of a checkpoint, verified against its manifest."""
         path = self.path / "checkpoints" / name
-        if Path(name).name != name or not path.is_dir():
+        if NAME.fullmatch(name) is None or not path.is_dir():
             raise UserError(
                 f"{self.path}: no checkpoint {name!r} (available: "
                 f"{', '.join(self.checkpoints()) or 'none'})"
             )
-        return storage.read_directory(path)
+        return self._read_weights(path)
+
+    def _read_weights(self, path: Path) -> dict[str, bytes]:
+        """The files of a folder with weights, if these are of the size that the config asks for."""
+        for name in WEIGHTS & set(storage.read_manifest(path)["files"]):
+            self._check_size(path / name, read_header(path / name))
+        files = storage.read_directory(path, CHECKPOINT_FILES)
+        if "model.safetensors" not in files:
+            raise Corrupt(f"{path}: no model.safetensors in {storage.MANIFEST}")
+        return files
+
+    def _check_size(self, where: Path, header: Header) -> None:
+        """Refuse weights that are far fewer or far more than the config's model has.
+
+        So neither a config nor a file can ask for more memory than the other one accounts for.
+        """
+        model = self.config.model
+        stored = numbers_in(header)
+        least = least_parameters(model, self.source.size, self.target.size)
+        if least == 0:  # not known
+            return
+
+        most = 8 * least + 10**6
+        fewest = getattr(model, "encoder_layers", 0) + getattr(model, "decoder_layers", 0)
+        if where.name == "optimizer.safetensors":  # up to three numbers for each weight
+            least = 0
+            fewest = 0
+            most *= 3
+        if not least <= stored <= most or len(header) < fewest:
+            raise Corrupt(
+                f"{where}: the weights do not match the config: {counted(stored, 'number')} in "
+                f"{counted(len(header), 'tensor')}, for a model of at least "
+                f"{counted(least, 'parameter')}"
+            )
 
     def best_checkpoint(self) -> dict[str, bytes]:
         """The files of the best checkpoint.
@@ -205,16 +294,38 @@ class Run:
 
     def new_model(self, parts: Parts = None) -> Seq2Seq:
         """A model with this run's config and new random weights."""
+        self._check_new_size()
+        return self._build(parts)
+
+    def _build(self, parts: Parts) -> Seq2Seq:
         return build_model(self.config.model, self.source.size, self.target.size, parts)
+
+    def _check_new_size(self) -> None:
+        """Refuse to build a larger model than the run's weights are of, or its manifest says."""
+        for name in reversed(["averaged", *self.checkpoints()]):
+            file = self.path / "checkpoints" / name / "model.safetensors"
+            try:
+                header = read_header(file)
+            except Corrupt:
+                continue  # whoever reads the weights will tell
+            self._check_size(file, header)
+            return
+
+        least = least_parameters(self.config.model, self.source.size, self.target.size)
+        if least > self.manifest.get("parameters", least):
+            raise Corrupt(
+                f"{self.path / 'config.toml'}: a model of at least {least:,} parameters, but "
+                f"{storage.MANIFEST} says {counted(self.manifest['parameters'], 'parameter')}"
+            )
 
     def model(self, name: str = "best", parts: Parts = None) -> Seq2Seq:
         """The trained model of a checkpoint, in eval mode."""
-        with Undrawn():
-            model = self.new_model(parts)
         if name == "best":
             name, files = self._read_best()
         else:
             files = self.checkpoint(name)
+        with Undrawn():
+            model = self._build(parts)
         set_weights(model, tensors_from_bytes(files["model.safetensors"]), f"{self.path}, {name}")
         return model.eval()
 
@@ -230,7 +341,7 @@ class Run:
         """The weights that fine-tuning starts from."""
         start = self.path / START
         if start.exists():
-            return tensors_from_bytes(storage.read_directory(start)["model.safetensors"])
+            return tensors_from_bytes(self._read_weights(start)["model.safetensors"])
         base = Run.open(self.config.train.start_from)  # a run that an older version prepared
         return tensors_from_bytes(base.best_checkpoint()["model.safetensors"])
 
@@ -241,35 +352,37 @@ class Run:
         append(self.path / "log.jsonl", json.dumps({"kind": kind, **values}) + "\n")
 
     def records(self) -> list[dict[str, Any]]:
-        """All entries of the log, without those cut short by a crash or a full disk."""
-        path = self.path / "log.jsonl"
-        if not path.exists():
-            return []
-        records = []
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            with suppress(ValueError):
-                record = json.loads(line)
-                if isinstance(record, dict) and "kind" in record:
-                    records.append(record)
-        return records
+        """The entries of the log, without those cut short by a crash or a full disk.
+
+        Of more than 100,000 entries, evenly some.
+        """
+        return some_entries(self.path / "log.jsonl")
+
+    def looks(self) -> Iterator[dict[str, Any]]:
+        """The log entries of all evaluations on dev."""
+        return read_entries(self.path / "log.jsonl", ("dev", "average"))
 
     def best_look(self) -> dict[str, Any] | None:
         """The log entry of the best evaluation on dev, by train.metric; the first of equals."""
         metric = self.config.train.metric
         sign = 1 if metric == "loss" else -1  # of a loss the smallest is the best
-        looks = [record for record in self.records() if record["kind"] in ("dev", "average")]
-        judged = [look for look in looks if metric in look]
+        judged = (entry for entry in self.looks() if math.isfinite(entry.get(metric, math.nan)))
         return min(judged, key=lambda look: sign * look[metric], default=None)
 
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""
-        kept = [
-            record
-            for record in self.records()
-            if record.get("step", 0) <= step and record["kind"] != "average"
-        ]
-        lines = [json.dumps(record) + "\n" for record in kept]
-        write_text(self.path / "log.jsonl", "".join(lines))
+        lines = []
+        is_changed = not (self.path / "log.jsonl").exists()
+        for line, entry in read_lines(self.path / "log.jsonl"):
+            if entry is None or entry.get("step", 0) > step or entry["kind"] == "average":
+                is_changed = True
+                continue
+            if not line.endswith(b"\n"):
+                is_changed = True
+                line += b"\n"
+            lines.append(line)
+        if is_changed:
+            write_text(self.path / "log.jsonl", b"".join(lines).decode())
 
     @contextmanager
     def locked(self) -> Iterator[None]:

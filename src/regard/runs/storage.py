@@ -6,15 +6,20 @@ They are written aside, every file fsynced, a manifest of SHA-256 sums last, and
 import errno
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.errors import Failed
 from regard.files import MANIFEST as MANIFEST
 from regard.files import create, new_folder, sync, write_bytes
+from regard.files.reading import open_regular, parse_json, read_bytes
 
 FORMAT = 1
+SIZES = {"config.toml": 1 << 20, "progress.json": 16 << 20}
+"""How many bytes a file may have at most. Weights are compared with the config before."""
+SMALL = 64 << 20  # bytes of other files
+WEIGHTS = 1 << 40
 OUT_OF_REACH = (
     errno.EACCES,
     errno.EPERM,
@@ -63,6 +68,15 @@ def write_manifest(
     write_bytes(folder / MANIFEST, _signed(manifest))
 
 
+def sum_of(path: Path) -> str:
+    """The SHA-256 of a file, read piece by piece."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def _sum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -74,13 +88,18 @@ def _signed(manifest: Mapping[str, Any]) -> bytes:
     return json.dumps({**content, "sum": content_sum}, indent=1, ensure_ascii=False).encode()
 
 
-def read_directory(path: Path) -> dict[str, bytes]:
-    """The files of a directory, each checked against its manifest."""
+def read_directory(path: Path, names: Collection[str] | None = None) -> dict[str, bytes]:
+    """The files of a directory, each checked against its manifest.
+
+    names: those to read, of those that the manifest has; None: all of them.
+    """
     manifest = read_manifest(path)
     files = {}
     for name, sums in manifest["files"].items():
+        if names is not None and name not in names:
+            continue
         try:
-            content = (path / name).read_bytes()
+            content = read_bytes(path / name, _most_bytes(name))
         except FileNotFoundError:
             raise Corrupt(f"{path / name}: missing, but listed in {MANIFEST}") from None
         except OSError as error:
@@ -94,10 +113,15 @@ def read_directory(path: Path) -> dict[str, bytes]:
     return files
 
 
+def _most_bytes(name: str) -> int:
+    """How large a file of this name may be."""
+    return WEIGHTS if name.endswith(".safetensors") else SIZES.get(name, SMALL)
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest itself; its format must be one this version knows."""
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = parse_json(read_bytes(path / MANIFEST, SMALL))
         version = manifest["format"]
         files = manifest["files"]
         is_whole = json.loads(_signed(manifest)) == manifest
@@ -105,16 +129,25 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
     except OSError as error:
         raise _unreadable(path / MANIFEST, error) from error
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
         raise Corrupt(
             f"{path / MANIFEST}: unknown format {version} (this version of Regard reads format "
             f"{FORMAT})"
         )
-    if not is_whole or any("/" in name or name in ("", ".", "..") for name in files):
+    if not is_whole or not _are_sums(files):
         raise Corrupt(f"{path / MANIFEST}: damaged")
     return manifest
+
+
+def _are_sums(files: Any) -> bool:
+    """Whether these are names of files inside the folder, each with a list of sums."""
+    if not isinstance(files, dict) or not all(isinstance(sums, list) for sums in files.values()):
+        return False
+    return not any(
+        name in ("", ".", "..") or any(mark in name for mark in "/\\\0") for name in files
+    )
 
 
 def _unreadable(path: Path, error: OSError) -> Failed:

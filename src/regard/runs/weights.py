@@ -66,20 +66,30 @@ class Undrawn(TorchFunctionMode):
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Copy weights in; names and shapes must be exactly the model's, and every number finite."""
     parameters = dict(model.named_parameters())
+    check_weights(parameters, weights, where)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(spread(weights[name], parameter))
+
+
+def check_weights(
+    parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], where: str
+) -> None:
+    """Refuse weights whose names or shapes are not those of the parameters, or are not finite."""
     unmatched = sorted(set(parameters) ^ set(weights))
     if unmatched:
         raise Corrupt(
             f"{where}: the weights do not match the config: {counted(len(unmatched), 'parameter')} "
             f"only in one of them, such as {unmatched[0]}"
         )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            values = weights[name]
-            if parameter.shape != values.shape:
-                raise Corrupt(
-                    f"{where}: {name} has shape {tuple(values.shape)}, but the config requires "
-                    f"{tuple(parameter.shape)}"
-                )
-            if not values.isfinite().all():
-                raise Corrupt(f"{where}: {name} contains NaN or infinite values")
-            parameter.copy_(spread(values, parameter))
+    for name, parameter in parameters.items():
+        values = weights[name]
+        if parameter.shape != values.shape:
+            raise Corrupt(
+                f"{where}: {name} has shape {tuple(values.shape)}, but the config requires "
+                f"{tuple(parameter.shape)}"
+            )
+        if not values.is_floating_point():
+            raise Corrupt(f"{where}: {name} has type {values.dtype}, not a floating-point one")
+        if not values.isfinite().all():
+            raise Corrupt(f"{where}: {name} contains NaN or infinite values")

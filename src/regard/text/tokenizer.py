@@ -15,10 +15,14 @@ import tokenizers as hf
 
 from regard.errors import UserError
 from regard.files import write_text
+from regard.files.reading import parse_json, read_bytes
+from regard.text.alphabet import byte_alphabet
 from regard.text.normaliser import Normaliser
+from regard.text.subwords import check_subwords
 from regard.text.vocabulary import PAD, RESERVED, SPECIALS, UNK, UNKNOWN
 
 FORMAT = 1
+MOST = 64 << 20  # bytes of a file of tokenizers
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
 _UNKNOWN = UNKNOWN.encode()
 # A token of these kinds is a code point, or a run without white space.
@@ -174,7 +178,7 @@ class Subwords(Tokenizer):
         reserved: int = RESERVED,
     ) -> None:
         self._model = model
-        alphabet = _byte_alphabet()
+        alphabet = byte_alphabet()
         spellings = {id: token for token, id in model.get_vocab().items()}
         tokens = [
             bytes(alphabet[letter] for letter in spellings[id]) for id in range(len(spellings))
@@ -268,18 +272,6 @@ class Subwords(Tokenizer):
         return from_json, (self.to_json(),)
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The letter that stands for each byte, as in GPT-2.
-
-    Printable Latin-1 is itself; the other bytes count up from U+0100.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = sorted({*range(256)} - {*printable})
-    alphabet = {chr(value): value for value in printable}
-    alphabet.update((chr(256 + i), value) for i, value in enumerate(others))
-    return alphabet
-
-
 def train_tokenizer(
     kind: str,
     texts: Iterable[str],
@@ -333,7 +325,7 @@ def _train_subwords(kind: str, texts: Iterable[str], room: int) -> hf.Tokenizer:
     """A model of at most `room` tokens, among them all bytes."""
     settings: dict[str, Any] = {
         "vocab_size": room,
-        "initial_alphabet": sorted(_byte_alphabet()),
+        "initial_alphabet": sorted(byte_alphabet()),
         "special_tokens": [],
         "show_progress": False,
     }
@@ -362,18 +354,38 @@ def _settled(model: hf.Tokenizer) -> hf.Tokenizer:
 
 
 def from_json(content: dict[str, Any]) -> Tokenizer:
-    """The tokenizer that to_json described."""
-    kind = content.get("kind")
+    """The tokenizer that to_json described.
+
+    Raises ValueError, KeyError or TypeError where it described none.
+    """
+    kind = content["kind"]
     if kind not in KINDS:
-        raise UserError(f"no tokenizer {kind!r} (available: {', '.join(KINDS)})")
+        raise UserError(f"no tokenizer {kind!r:.40} (available: {', '.join(KINDS)})")
     normalise = Normaliser(**content.get("normalise", {}))
+    if not all(isinstance(value, bool) for value in normalise.to_json().values()):
+        raise ValueError("normalise: not true or false")
     reserved = content.get("reserved", RESERVED)
+    if type(reserved) is not int or not 0 <= reserved <= RESERVED:
+        raise ValueError("reserved is no count of ids")
     if kind == "bytes":
         return Bytes(normalise, reserved)
     if kind in _PATTERNS:
-        return Listed(kind, content["tokens"], normalise, reserved)
-    model = hf.Tokenizer.from_str(json.dumps(content["model"]))
+        return Listed(kind, _listed_tokens(kind, content["tokens"]), normalise, reserved)
+
+    check_subwords(kind, content["model"])
+    try:
+        model = hf.Tokenizer.from_str(json.dumps(content["model"]))
+    except Exception as error:  # the library raises it bare
+        raise ValueError(f"{error!s:.80}") from None
     return Subwords(kind, model, normalise, reserved)
+
+
+def _listed_tokens(kind: str, tokens: Any) -> list[str]:
+    """The tokens of a list, if each is one by the pattern of its kind."""
+    is_token = _PATTERNS[kind].fullmatch
+    if not isinstance(tokens, list) or not all(map(is_token, tokens)):
+        raise ValueError(f"a token is none of {kind}")
+    return tokens
 
 
 def save_tokenizers(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
@@ -394,7 +406,9 @@ def both_as_json(source: Tokenizer, target: Tokenizer) -> str:
 def load_tokenizers(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
     """(source, target) as saved; a shared tokenizer comes back as one object."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = parse_json(read_bytes(Path(path), MOST))
+        if type(content["format"]) is not int:
+            raise ValueError("no format")
         if content["format"] > FORMAT:
             raise UserError(
                 f"{path}: written by a newer Regard (format {content['format']}); update Regard "
@@ -406,9 +420,8 @@ def load_tokenizers(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
         return source, from_json(content["target"])
     except OSError as error:
         raise UserError(f"{path}: cannot read the tokenizers ({error.strerror})") from error
-    except UserError:
-        raise
-    except Exception as error:  # the tokenizers library raises bare Exception for a damaged model
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        words = " ".join(str(error).split())
         raise UserError(
-            f"{path}: not a tokenizer file, or damaged ({type(error).__name__}: {error})"
+            f"{path}: not a tokenizer file, or damaged ({type(error).__name__}: {words:.120})"
         ) from error

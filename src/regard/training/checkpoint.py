@@ -3,18 +3,20 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from regard.errors import Failed
-from regard.files import remove, write_text
+from regard.errors import Failed, UserError
+from regard.files import remove
 from regard.runs import storage
 from regard.runs.run import Run
-from regard.runs.weights import get_weights, set_weights, spread, whole
+from regard.runs.weights import check_weights, get_weights, set_weights, spread, whole
 from regard.training.optimizer import optimizer_tensors, restore_optimizer
+from regard.training.saved import read_progress
 from regard.training.trainer import Trainer, Trouble
 
 
@@ -57,7 +59,7 @@ def _point(run: Run, trainer: Trainer, name: str) -> None:
     best = trainer.progress.best_name
     if best not in run.checkpoints():
         best = name
-    write_text(run.path / "best", best + "\n")
+    run.best = best
 
 
 def count_kept(trainer: Trainer) -> int:
@@ -102,27 +104,31 @@ def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> 
 
     Returns False if there is none: training starts from the beginning.
     """
-    name, files, damaged = _newest(run, warn)
-    if name is None:
+    newest, damaged = _newest(run, warn)
+    if newest is None:
         if trainer.world.rank == 0:
             run.rewind_log(0)
         return False
 
+    files = newest.files
     averaged = tensors_from_bytes(files["model.safetensors"])
     raw = averaged
     if "raw.safetensors" in files:
         raw = tensors_from_bytes(files["raw.safetensors"])
-    set_weights(trainer.model, raw, name)
+    set_weights(trainer.model, raw, f"{run.path}, {newest.name}")
+    if trainer.ema:
+        check_weights(trainer.ema, averaged, f"{run.path}, {newest.name}")
     # In an order that is the same in every process, which safetensors does not promise.
     for key in sorted(trainer.ema):
         trainer.ema[key].copy_(spread(averaged[key], trainer.ema[key]))
     state = dict(sorted(tensors_from_bytes(files["optimizer.safetensors"]).items()))
     restore_optimizer(trainer.model, trainer.optimizer, state)
-    trainer.from_json(json.loads(files["progress.json"]))
+    trainer.from_json(newest.progress)
     trainer.progress.finished = _is_finished(trainer)
 
     if trainer.world.rank == 0:
-        _point(run, trainer, name)
+        _warn_of_best(run, warn)
+        _point(run, trainer, newest.name)
         run.rewind_log(trainer.progress.step)
         if damaged:
             run.log("fallback", step=trainer.progress.step, damaged=damaged)
@@ -130,15 +136,44 @@ def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> 
     return True
 
 
-def _newest(
-    run: Run, warn: Callable[[str], None]
-) -> tuple[str | None, dict[str, bytes], list[str]]:
-    """The newest checkpoint that is whole, its files, and the damaged ones after it."""
+def _warn_of_best(run: Run, warn: Callable[[str], None]) -> None:
+    """Say that `best` is damaged, before it is written anew."""
+    try:
+        _ = run.best
+    except storage.Corrupt as error:
+        warn(f"{str(error).partition(';')[0]}; it is written anew")
+    except UserError:  # there is none yet
+        return
+
+
+class _Whole(NamedTuple):
+    """A checkpoint that training can go on from."""
+
+    name: str
+    files: dict[str, bytes]
+    progress: dict[str, Any]
+
+
+def _read(run: Run, name: str) -> _Whole:
+    """Read a checkpoint. Raises Corrupt if training cannot go on from it."""
+    files = run.checkpoint(name)
+    for file in ("optimizer.safetensors", "progress.json"):
+        if file not in files:
+            raise storage.Corrupt(f"{run.path}, {name}: no {file}")
+    try:
+        progress = read_progress(files["progress.json"], int(name.removeprefix("step-")))
+    except ValueError as error:
+        raise storage.Corrupt(f"{run.path}, {name}: progress.json is damaged ({error})") from None
+    return _Whole(name, files, progress)
+
+
+def _newest(run: Run, warn: Callable[[str], None]) -> tuple[_Whole | None, list[str]]:
+    """The newest checkpoint that is whole, and the damaged ones after it."""
     names = run.checkpoints()
     damaged: list[str] = []
     for name in reversed(names):
         try:
-            return name, run.checkpoint(name), damaged
+            return _read(run, name), damaged
         except storage.Corrupt as error:
             warn(f"{error}; using the previous checkpoint")
             damaged.append(name)
@@ -147,7 +182,7 @@ def _newest(
             f"{run.path}: no intact checkpoint ({len(names)} damaged); nothing was "
             f"deleted: restore one from a copy, or train again"
         )
-    return None, {}, damaged
+    return None, damaged
 
 
 def _is_finished(trainer: Trainer) -> bool:
@@ -175,4 +210,4 @@ def save_average(run: Run, weights: dict[str, Tensor]) -> None:
     storage.write_directory(
         run.path / "checkpoints" / "averaged", {"model.safetensors": tensors_to_bytes(weights)}
     )
-    write_text(run.path / "best", "averaged\n")
+    run.best = "averaged"

@@ -175,11 +175,9 @@ def restore_optimizer(
 ) -> None:
     """The reverse of optimizer_tensors."""
     parameters = dict(model.named_parameters())
+    _check_state(parameters, optimizer, tensors)
     for name, tensor in tensors.items():
         owner, _, key = name.rpartition("/")
-        if owner not in parameters:
-            raise Corrupt(f"optimizer state for {owner}, which is not in the model")
-
         parameter = parameters[owner]
         is_like_parameter = tensor.shape == parameter.shape
         value = spread(tensor, parameter) if is_like_parameter else tensor.to(parameter.device)
@@ -188,3 +186,34 @@ def restore_optimizer(
             state[key].copy_(value)
         else:
             state[key] = value
+
+
+def _check_state(
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Refuse a state that this optimiser cannot go on from."""
+    keys: dict[str, set[str]] = {}
+    for name, tensor in tensors.items():
+        owner, _, key = name.rpartition("/")
+        if owner not in parameters:
+            raise Corrupt(f"optimizer state for {owner:.80}, which is not in the model")
+        shape = () if key == "step" else parameters[owner].shape
+        if tensor.shape != shape or not tensor.isfinite().all():
+            raise Corrupt(f"optimizer state {name:.80}: a wrong shape, or not finite")
+        keys.setdefault(owner, set()).add(key)
+
+    for owner, owned in keys.items():
+        if owned != _state_keys(optimizer, parameters[owner]):
+            names = ", ".join(sorted(owned))
+            raise Corrupt(f"optimizer state for {owner}: {names:.80}, of another optimizer")
+
+
+def _state_keys(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> set[str]:
+    """What an optimiser keeps for a parameter, once it has made a step."""
+    if isinstance(optimizer, Muon) and "momentum" in optimizer.state.get(parameter, {}):
+        return {"momentum"}
+    if isinstance(optimizer, torch.optim.SGD):
+        return {"momentum_buffer"}
+    return {"step", "exp_avg", "exp_avg_sq"}

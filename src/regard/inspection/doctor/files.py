@@ -19,7 +19,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from regard.data.batches import Batch, Indices, collate
-from regard.data.corpus import Corpus, digest_of
+from regard.data.corpus import Corpus
 from regard.errors import UserError, counted
 from regard.files import write_bytes
 from regard.files.holder import holder
@@ -194,13 +194,20 @@ def checkpoints(case: Case) -> str:
     faults = []
     for folder in folders:
         try:
-            files += len(storage.read_directory(folder))
-        except storage.Corrupt as error:
+            files += len(_read_checkpoint(case, folder))
+        except UserError as error:
             faults.append(str(error))
 
     if faults:
         raise UserError("\n".join(faults))
     return _matching(files) if folders else "no checkpoint yet"
+
+
+def _read_checkpoint(case: Case, folder: Path) -> dict[str, bytes]:
+    """The files of a checkpoint, of the sizes that the config asks for where it could be read."""
+    if case.run is None:
+        return storage.read_directory(folder)
+    return case.run.checkpoint(folder.name)
 
 
 def _matching(files: int) -> str:
@@ -216,14 +223,10 @@ def _matching(files: int) -> str:
 )
 def data(case: Case) -> str:
     """The training data has the sha256 of the settings."""
-    digest = case.run.config.data.digest
-    corpus = Corpus.open(case.path / "data" / "train")
-    if digest_of(corpus.path, corpus.about["dtype"]) != digest:
-        raise UserError(
-            f"{corpus.path}: its SHA-256 does not match data.digest in config.toml; a file was "
-            f"changed or damaged"
-        )
-    return f"{counted(len(corpus), 'pair')}, SHA-256 {digest[:8]}…"
+    corpus = case.run.corpus("train")
+    if (case.path / "data" / "dev").exists():
+        case.run.corpus("dev")
+    return f"{counted(len(corpus), 'pair')}, SHA-256 {corpus.digest[:8]}…"
 
 
 @proof(
@@ -460,7 +463,8 @@ def _on_cpu(run: Run) -> Run:
         precision="fp32",
         strategy="ddp",
     )
-    torch.set_num_threads(train.threads)
+    if train.threads:
+        torch.set_num_threads(train.threads)
     run.config = replace(run.config, train=train)
     return run
 

@@ -478,7 +478,10 @@ def _logged_record(case: Case) -> dict[str, Any] | None:
     wanted: dict[str, Any] = {"kind": "average"}
     if run.best != "averaged":
         wanted = {"kind": "dev", "step": int(run.best.removeprefix("step-"))}
-    records = [record for record in run.records() if record.items() >= wanted.items()]
+    wanted_items = wanted.items()
+    records = [
+        record for record in run.records() if record.items() >= wanted_items and "tokens" in record
+    ]
     return records[-1] if records else None
 
 
