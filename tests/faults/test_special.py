@@ -136,7 +136,7 @@ def test_the_other_commands(copied, ask):
     put(copied / "log.jsonl", "zeros")
     evaluated, doctored, pruned, tuned = ask(
         ["evaluate", copied],
-        ["doctor", copied],
+        ["doctor", copied, "--json"],
         ["prune", copied, "--out", copied.with_name("pruned")],
         ["train", "copy", "--from", copied, "--out", copied.with_name("new"), "train.steps=1"],
         seconds=120,

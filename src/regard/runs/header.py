@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import counted
 from regard.files.reading import open_regular, parse_json
-from regard.runs.storage import Corrupt
+from regard.runs.storage import MANIFEST, Corrupt, unreadable
 
 MOST = 16 << 20  # bytes of a header; that of a thousand layers has less than two million
 VALUES = 1_000_000  # of a header, some ten for each tensor
@@ -53,8 +53,10 @@ def read_header(path: Path) -> Header:
         tensors.pop("__metadata__", None)
         header = {name: _stored(name, tensor) for name, tensor in tensors.items()}
         _check_places(header, size - 8 - length)
+    except FileNotFoundError:
+        raise Corrupt(f"{path}: missing, but listed in {MANIFEST}") from None
     except OSError as error:
-        raise Corrupt(f"{path}: {error.strerror}") from error
+        raise unreadable(path, error) from error
     except ValueError as error:
         raise Corrupt(f"{path}: not a file of weights, or damaged ({error})") from None
     return header

@@ -372,7 +372,8 @@ class Run:
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""
         lines = []
-        is_changed = not (self.path / "log.jsonl").exists()
+        log = self.path / "log.jsonl"
+        is_changed = log.is_symlink() or not log.exists()
         for line, entry in read_lines(self.path / "log.jsonl"):
             if entry is None or entry.get("step", 0) > step or entry["kind"] == "average":
                 is_changed = True

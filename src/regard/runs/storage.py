@@ -103,7 +103,7 @@ def read_directory(path: Path, names: Collection[str] | None = None) -> dict[str
         except FileNotFoundError:
             raise Corrupt(f"{path / name}: missing, but listed in {MANIFEST}") from None
         except OSError as error:
-            raise _unreadable(path / name, error) from error
+            raise unreadable(path / name, error) from error
         if _sum(content) not in sums:
             raise Corrupt(
                 f"{path / name}: its SHA-256 does not match {MANIFEST}; the file was changed or "
@@ -128,7 +128,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise Corrupt(f"{path}: no {MANIFEST}") from None
     except OSError as error:
-        raise _unreadable(path / MANIFEST, error) from error
+        raise unreadable(path / MANIFEST, error) from error
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Corrupt(f"{path / MANIFEST}: damaged") from None
     if version != FORMAT:
@@ -150,7 +150,7 @@ def _are_sums(files: Any) -> bool:
     )
 
 
-def _unreadable(path: Path, error: OSError) -> Failed:
+def unreadable(path: Path, error: OSError) -> Failed:
     """A file that cannot be read: damaged, or whole and only out of reach for now."""
     if error.errno in OUT_OF_REACH:
         return Failed(f"{path}: {error.strerror}")
