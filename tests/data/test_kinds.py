@@ -10,8 +10,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,10 +97,9 @@ HEADERS = {
     "Source\tTarget": (".tsv", True),
     "English\tGerman": (".tsv", True),
     "en\tde": (".tsv", True),
-    "frage\tantwort": (".tsv", False),  # nobody knows these, and a TSV keeps its first line
+    "Wo bist du?\tDa": (".tsv", False),
     "source\tsource": (".tsv", False),
     "Go.\tVa !": (".tsv", False),
-    "text\ttexte": (".tsv", False),
     "frage;antwort": (".csv", True),  # the only line with words instead of sentences
     "id;Cree": (".csv", True),
     "Hello there.;Guten Tag.": (".csv", False),
@@ -117,6 +114,33 @@ def test_what_is_a_header(tmp_path: Path, first: str) -> None:
     splits = opened(tmp_path / f"pairs{suffix}", f"{first}\n{''.join(rows)}")
     assert len(texts(splits)) == (9 if is_header else 10)
     assert len(splits.reading) == is_header
+
+
+SENTENCES = [f"this is line {n}.\tdas ist Zeile {n}." for n in range(9)]
+WORDS = ["cat\tkæt", "dog\tdɒɡ", "sun\tsʌn", "map\tmæp", "hen\thɛn", "pig\tpɪɡ"]
+UNKNOWN_HEADERS = {
+    "words before sentences": ("frage\tantwort", SENTENCES, True),
+    "phrases before sentences": ("English text\tGerman text", SENTENCES, True),
+    "capitals before small letters": ("Wort\tLaute", WORDS, True),
+    "a name before numbers": ("wort\tzahl", [f"w{n}\t{n}" for n in range(9)], True),
+    "a word among words": ("bat\tbæt", WORDS, False),
+    "a word among some sentences": ("Go.\tGeh.", SENTENCES, False),
+    "few lines": ("frage\tantwort", SENTENCES[:3], False),
+    "not a name": ("1+1\t2", SENTENCES, False),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN_HEADERS)
+def test_a_first_line_that_may_be_a_header_is_told(tmp_path: Path, name: str) -> None:
+    first, others, told = UNKNOWN_HEADERS[name]
+    splits = opened(tmp_path / "pairs.tsv", "\n".join([first, *others]))
+    pair = first.replace("\t", " → ")
+    note = f"pairs.tsv: line 1 ({pair}) is read as a pair; if it is a header, set data.header=yes"
+    assert splits.reading == ([note] if told else [])
+    assert len(texts(splits)) == 1 + len(others)
+    for header in ("yes", "no"):
+        given = opened(tmp_path / "pairs.tsv", header=header)
+        assert not any("is read as a pair" in line for line in given.reading)
 
 
 def test_a_dictionary_of_words_keeps_its_first_line(tmp_path: Path) -> None:
@@ -347,6 +371,8 @@ def test_json_arrays_are_read_in_constant_memory(tmp_path: Path) -> None:
 
 
 def test_nested_keys(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
     rows = [{"id": 1, "translation": {"en": source, "es": target}} for source, target in PAIRS]
     names = {"source": "translation.en", "target": "translation.es"}
     splits = opened(tmp_path / "pairs.jsonl", "\n".join(map(json.dumps, rows)), **names)
@@ -530,7 +556,7 @@ REFUSED = {
     "book.xlsx": (archive("[Content_Types].xml", "xl/workbook.xml"), "save the sheet as CSV"),
     "renamed.csv": (archive("[Content_Types].xml", "xl/workbook.xml"), "an Excel file"),
     "book.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500), "save the sheet as CSV"),
-    "letter.docx": (archive("word/document.xml"), "save the pairs as TSV or CSV"),
+    "letter.docx": (archive("word/document.xml"), "save that as CSV"),
     "pairs.zip": (archive("pairs.tsv"), "unpack it"),
     "pairs.tsv.xz": (b"\xfd7zXZ\0" + bytes(40), "xz -d pairs.tsv.xz"),
     "pairs.tsv.bz2": (b"BZh91AY" + bytes(40), "bunzip2 pairs.tsv.bz2"),

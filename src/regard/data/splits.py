@@ -33,7 +33,7 @@ Codes = npt.NDArray[np.uint8]
 
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)
 _PARTS = {"training": _TRAIN, "dev": _DEV, "test": _TEST}
-_FEW = 20  # pairs
+_FEW = 10  # pairs
 _CHUNK = 1_000  # pairs
 
 # How the files of each split begin in a folder, or else a word anywhere in their names.

@@ -15,6 +15,7 @@ from regard.errors import UserError
 
 _BLOCK = 1 << 20  # bytes
 _SPACE = " \t\r\n"
+_LOOKED_AT = 50  # lines, to see whether each is a value
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -86,9 +87,10 @@ def is_document(start: Start) -> bool:
         return False
     first, _, rest = text.partition("\n")
     value = _decoded(first)
-    if value is None:
-        # One line of the array, or of an object that is set over several lines.
-        return not rest or first.strip() in ("[", "{") or first.startswith(("[{", "[ {"))
+    if value is None:  # a value set over several lines, or a bad line before good ones
+        lines = rest.split("\n")[:_LOOKED_AT]
+        items = [line for line in lines if isinstance(_decoded(line), dict | list)]
+        return not rest or 2 * len(items) < len(lines)
     if isinstance(value, dict):
         return not rest and start.complete and _has_list(value)
     return not rest

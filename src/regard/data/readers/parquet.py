@@ -170,7 +170,7 @@ class _File:
                 with pq.ParquetFile(file, buffer_size=_BUFFER, **options) as table:  # type: ignore[no-untyped-call]
                     yield table
             except (ArrowException, OSError) as error:
-                why = f"{str(error).splitlines()[0]:.120}" if str(error) else "damaged"
+                why = ascii(str(error).partition("\n")[0][:120])[1:-1]
                 raise UserError(f"{self._path}: not Parquet, or damaged ({why})") from None
 
 

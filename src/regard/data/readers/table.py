@@ -62,6 +62,8 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     columns = _columns(path, sample, layout)
     width = _width(sample, columns)
     notes = _notes(path, form, columns, sample)
+    if plain_name(path).lower().endswith(".csv"):
+        notes += _separator_notes(path, form, start)
     if columns.names is None and layout.header == "auto" and sample:
         notes += _header_notes(path, form, columns, sample)
     before = form.preface + (columns.names is not None)  # rows before the first pair
@@ -120,6 +122,12 @@ def _form(path: Path, start: Start) -> _Form:
 
 def _separator(text: str) -> str | None:
     """The separator by which most lines have equally many columns; None: by none two."""
+    shares = _shares(text)
+    return max(shares, key=shares.__getitem__, default=None)
+
+
+def _shares(text: str) -> dict[str, float]:
+    """For each separator, how many of the lines have equally many columns by it, two or more."""
     shares = {}
     for separator in SEPARATORS:
         rows = _some_rows(_Form(separator, quoted=separator != "\t"), text)
@@ -127,7 +135,26 @@ def _separator(text: str) -> str | None:
         width, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
         if width >= 2:
             shares[separator] = count / widths.total()
-    return max(shares, key=shares.__getitem__, default=None)
+    return shares
+
+
+def _separator_notes(path: Path, form: _Form, start: Start) -> list[str]:
+    """Say which separator was chosen, where another would do nearly as well."""
+    if form.separator not in SEPARATORS or form.preface or not form.quoted:
+        return []
+    shares = _shares(start.text())
+    others = [
+        other
+        for other, share in shares.items()
+        if other != form.separator and share > shares.get(form.separator, 1.0) - 0.1
+    ]
+    if not others:
+        return []
+    return [
+        f"{path.name}: columns are split at {SEPARATORS[form.separator]}, though "
+        f"{SEPARATORS[others[0]]} would fit nearly as well (to choose, make sep={others[0]} the "
+        f"first line)"
+    ]
 
 
 def _some_rows(form: _Form, text: str) -> list[list[str]]:
