@@ -17,6 +17,7 @@ _BLOCK = 1 << 16
 _LONGEST_TAG = 1 << 20  # bytes
 _DEEPEST = 100  # elements inside each other
 _MOST_SEGMENTS = 10_000  # of a unit
+_NATIVE = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1", "us-ascii")  # to expat
 _FIRST_UNITS = 1_000  # that are looked at to find two languages
 _CODES = ("bpt", "ept", "it", "ph", "ut")  # formatting of the program that wrote it: no text
 Unit = dict[str, list[str]]
@@ -48,7 +49,7 @@ def tmx_reader(path: Path, layout: Layout) -> Reader:
     if source is None or target is None:
         left = [language for language in languages if language not in (source, target)]
         if len(languages) != 2:
-            has = ", ".join(map(shortened, languages[:MOST_NAMES])) or "no texts"
+            has = _listed(languages) or "no texts"
             raise UserError(
                 f"{path}: the first unit has {has}; choose two languages with data.source and "
                 f"data.target"
@@ -84,8 +85,14 @@ def _language(path: Path, languages: list[str], wanted: str | None, setting: str
     for language in languages:
         if language.startswith(f"{short}-") or short.startswith(f"{language}-"):
             return language
-    has = ", ".join(map(shortened, languages[:MOST_NAMES])) or "none"
+    has = _listed(languages) or "none"
     raise UserError(f"{path}: {setting}={shortened(wanted)}, but its languages are {has}")
+
+
+def _listed(languages: list[str]) -> str:
+    """Languages for a message."""
+    shown = [shortened(language) for language in languages[:MOST_NAMES]]
+    return ", ".join(name if name.isprintable() else ascii(name) for name in shown)
 
 
 def _units(path: Path, encoding: str | None, position: ReadSoFar | None) -> Rows:
@@ -106,7 +113,7 @@ class _Parser:
     def __init__(self, path: Path, encoding: str | None) -> None:
         self._path = path
         self._units: list[Unit] = []
-        self._unit: Unit = {}
+        self._unit: Unit | None = None  # that is open
         self._language = ""
         self._text: list[str] | None = None  # of the segment that is open
         self._size = 0  # characters of the unit that is open
@@ -115,7 +122,9 @@ class _Parser:
         self._depth = 0  # elements that are open
         self._fed = 0  # bytes
 
+        self._check_encoding(encoding)
         expat_parser = expat.ParserCreate(encoding)
+        expat_parser.XmlDeclHandler = self._declaration
         expat_parser.buffer_text = True
         expat_parser.StartElementHandler = self._start
         expat_parser.EndElementHandler = self._end
@@ -131,14 +140,29 @@ class _Parser:
             self._expat.Parse(block, last)
         except expat.ExpatError as error:
             raise UserError(f"{self._path}: not XML, or damaged ({error})") from None
-        except (LookupError, ValueError):  # from Python's codecs
-            raise UserError(f"{self._path}: XML in an unknown encoding; save it as UTF-8") from None
         self._fed += len(block)
         if self._fed - self._expat.CurrentByteIndex > _LONGEST_TAG:
             raise UserError(f"{self._path}: a tag of more than 1 MB; this is no TMX")
         units = self._units
         self._units = []
         return iter(units)
+
+    def _declaration(self, version: str, encoding: str | None, standalone: int) -> None:
+        self._check_encoding(encoding)
+
+    def _check_encoding(self, encoding: str | None) -> None:
+        """Refuse an encoding that expat would have to ask Python for, and Python cannot tell."""
+        if encoding is None or encoding.lower() in _NATIVE:
+            return
+        try:
+            letters = bytes(range(256)).decode(encoding, "replace")
+        except (LookupError, ValueError):
+            letters = ""
+        if len(letters) != 256:
+            raise UserError(
+                f"{self._path}: XML in the encoding {shortened(encoding)!a}, which is not "
+                f"supported; save it as UTF-8"
+            )
 
     def _doctype(self, name: str, system: str | None, public: str | None, inside: bool) -> None:
         """A DTD that is only named is never loaded; one that is in the file is refused."""
@@ -171,14 +195,16 @@ class _Parser:
     def _end(self, name: str) -> None:
         self._depth -= 1
         if name == "seg" and self._text is not None:
-            if self._size <= MAX_LINE:
+            if self._unit is not None and self._size <= MAX_LINE:
                 self._unit[self._language].append(" ".join("".join(self._text).split()))
             self._segments += 1
             if self._segments > _MOST_SEGMENTS:
                 raise UserError(f"{self._path}: a unit of {_MOST_SEGMENTS:,} texts; this is no TMX")
             self._text = None
         elif name == "tu":
-            self._units.append(dict(self._unit) if self._size <= MAX_LINE else TOO_LONG)
+            unit = dict(self._unit or {})  # nothing, if another unit began and ended inside it
+            self._units.append(unit if self._size <= MAX_LINE else TOO_LONG)
+            self._unit = None
         elif name in _CODES:
             self._codes -= 1
 
