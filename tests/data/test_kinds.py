@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import re
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -575,3 +577,86 @@ REFUSED = {
 def test_what_cannot_be_read_is_told_with_the_way_out(tmp_path: Path, name: str) -> None:
     content, said = REFUSED[name]
     assert said in refused(tmp_path / name, content)
+
+
+LOOKALIKES = {  # content, what is said, and the pairs that the command in it makes
+    "de.po": ('msgid "yes"\nmsgstr "ja"\n\nmsgid "no"\nmsgstr "nein"\n', "po2tmx -l LANGUAGE", 0),
+    "film.srt": ("1\n00:00:01,000 --> 00:00:02,000\nHello\n\n", "subtitles", 0),
+    "film.vtt": ("WEBVTT\n\n00:01.000 --> 00:02.000\nHello\n", "subtitles", 0),
+    "table.md": ("| en | de |\n|----|:--:|\n| yes | ja |\n| no | nein |\n", "a Markdown table", 3),
+    "text.md": ("# Title\n\nSome text.\n", "a document, not data", 0),
+    "colon.txt": ("yes : ja\nno : nein\n", "lines such as “a : b”", 2),
+    "equals.txt": ("yes = ja\nno = nein\n", "lines such as “a = b”", 2),
+    "arrow.txt": ("yes -> ja\nno -> nein\n", "lines such as “a -> b”", 2),
+    "words.ini": ("; words\n[main]\nyes=ja\nno=nein\n", "an INI file", 2),
+    "words.yaml": ("# words\nyes: ja\nno: nein\n", "a YAML file", 2),
+    "list.yaml": ("- source: yes\n  target: ja\n- source: no\n  target: x\n", "yq -o=json", 0),
+    "chat.txt": (
+        "12/03/24, 10:11 - Ann: hello\n12/03/24, 10:12 - Bob: hi\n",
+        "a chat export",
+        0,
+    ),
+    "iphone.txt": (
+        "[12.03.24, 10:11:12] Ann: hello\n[12.03.24, 10:12:00] Bob: hi\n",
+        "a chat export",
+        0,
+    ),
+    "page.html": ("<html><table><tr><td>a</td></tr></table></html>", "pandas.read_html", 0),
+    "letter.odt": (archive("mimetype", "content.xml"), "a document", 0),
+    "renamed": (archive("word/document.xml"), "a document", 0),
+}
+
+
+@pytest.mark.parametrize("name", LOOKALIKES)
+def test_what_it_looks_like_and_the_way_out(tmp_path: Path, name: str) -> None:
+    content, said, pairs = LOOKALIKES[name]
+    message = refused(tmp_path / name, content)
+    assert said in message
+    if pairs and sys.platform == "linux":
+        command = message[message.index("sed ") :]
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+        made = tmp_path / Path(name).with_suffix(".tsv").name
+        assert texts(opened(made))[-2:] == [("yes", "ja"), ("no", "nein")]
+        assert len(texts(opened(made, header="no"))) == pairs
+
+
+def test_a_csv_that_could_be_split_otherwise(tmp_path: Path) -> None:
+    rows = "a;b, c\nd;e, f\ng;h, i\n"
+    splits = opened(tmp_path / "pairs.csv", rows)
+    assert texts(splits)[0] == ("a", "b, c")
+    assert splits.reading == [
+        "pairs.csv: columns are split at semicolons, though commas would fit nearly as well (to "
+        "choose, make sep=, the first line)"
+    ]
+    assert texts(opened(tmp_path / "pairs.csv", f"sep=,\n{rows}"))[0] == ("a;b", "c")
+
+
+def test_a_folder_without_a_train_file_is_told_what_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def said() -> str:
+        with pytest.raises(UserError) as error:
+            open_data(str(folder))
+        return str(error.value)
+
+    assert said().endswith("contains nothing: expected a file such as train.tsv")
+    (folder / "train.fr").write_text("un\n")
+    assert said().endswith(
+        "train.fr needs a file with the same lines in another language beside it"
+    )
+    (folder / "train.en").write_text("one\n")
+    assert said().endswith("add data.source=en data.target=fr")
+    for file in ("train.fr", "train.en"):
+        (folder / file).unlink()
+    (folder / "words.tsv").write_text("a\tb\n")
+    assert said().endswith(f"none is called train; give one file: regard train {folder}/words.tsv")
+
+
+def test_how_a_few_pairs_were_split_is_told(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("a\tb\nc\td\ne\tf\n")
+    splits = open_data(str(tmp_path / "pairs.tsv"))
+    assert splits.notes == [
+        f"{tmp_path}/pairs.tsv: only 3 pairs (1 for training, 1 for dev, 1 for test), too few to "
+        f"learn from; a useful model needs thousands"
+    ]
