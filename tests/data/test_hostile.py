@@ -446,3 +446,13 @@ def test_a_run_trained_on_a_pipe_keeps_its_test_pairs(tmp_path: Path, tiny: Any)
         os.close(descriptor)
     assert run.config.data.path == ""
     assert regard.evaluate(run).pairs
+
+
+def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.tsv")
+    Path(path).write_text("a\tb\n" * 3)
+    assert len(list(open_data(path, dev=0, test=0).train)) == 3
+    with pytest.raises(UserError, match=r"caf\\udce9\.tsv: this name is not UTF-8") as error:
+        regard.train(path, out=tmp_path / "run")
+    assert str(error.value).isascii()
+    assert not (tmp_path / "run").exists()

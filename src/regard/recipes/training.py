@@ -146,6 +146,19 @@ def _absolute(given: Settings) -> Settings:
     return absolute
 
 
+def _check_names(given: Settings) -> None:
+    """Refuse names of files that no settings file could hold."""
+    for name in ("path", "target_file", "dev_file", "test_file"):
+        file = str(given.get("data", {}).get(name, ""))
+        try:
+            file.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{ascii(file)[1:-1]}: this name is not UTF-8, so config.toml cannot hold it; "
+                f"rename the file"
+            ) from None
+
+
 def _absolute_path(file: str | Path) -> str:
     return str(file) if is_open_pipe(Path(file)) else str(Path(file).resolve())
 
@@ -217,6 +230,7 @@ def _read_request(
         overrides,
     )
     given = _absolute(given)
+    _check_names(given)
     plan_settings = not (preset or config or isinstance(data, Config))
     return _Request(name, pairs, given, plan_settings)
 
