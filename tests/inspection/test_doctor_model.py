@@ -439,11 +439,8 @@ def test_unused_vocabulary_is_a_remark(run, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "size", "spare"),
     [
-        ("bpe", 272, 0.0),
-        ("bpe", 528, 0.5),
-        ("words", 17, 0.0),
-        ("words", 116, 0.99),
-        ("bytes", 272, 0.0),
+        *(("bpe", 272, 0.0), ("bpe", 528, 0.5), ("bytes", 272, 0.0)),
+        *(("words", 17, 0.0), ("words", 116, 0.99)),
     ],
 )
 def test_no_smaller_vocabulary_is_advised_than_there_can_be(kind, size, spare):
