@@ -195,7 +195,7 @@ def test_data_inspect_shows_lengths_as_bars(pairs_file, monkeypatch):
     said = call("data", "inspect", pairs_file, "text.tokenizer=words")
     assert max(map(len, said.splitlines()[:20])) <= 60
     bars = [line for line in said.splitlines() if "%" in line and "│" in line]
-    assert [line.split("│")[1].strip() for line in bars] == ["2", "3", "4 or more"]
+    assert [line.split("│")[1].strip() for line in bars] == ["1", "2", "3 or more"]
     assert "97% ██████████████ " in bars[1]
 
 

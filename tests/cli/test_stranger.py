@@ -76,7 +76,10 @@ def test_a_strangers_file_trains(file, command):
 MISTAKES = {
     "empty file": (["train", "empty.tsv"], "empty"),
     "only blank lines": (["train", "blank.tsv"], "blank.tsv"),
-    "folder without files": (["train", "folder"], "contains nothing: expected train.tsv"),
+    "folder without files": (
+        ["train", "folder"],
+        "contains nothing: expected a file such as train.tsv",
+    ),
     "binary file": (["train", "picture.tsv"], "binary file"),
     "missing file": (["train", "missing.tsv"], "missing.tsv"),
     "unknown data": (["train", "arithmetik"], "did you mean arithmetic?"),

@@ -150,7 +150,7 @@ def test_a_dict_of_splits_has_its_own_dev_and_test() -> None:
     with pytest.raises(UserError, match="without 'train': test"):
         from_iterable({"test": PAIRS})
     columns = {"source": list("abcdefghi"), "target": ["x"] * 9, "test": [1] * 9}
-    assert from_iterable(columns).notes == ["pairs: ignoring 'test'"]
+    assert from_iterable(columns).notes[0] == "pairs: ignoring 'test'"
 
 
 def test_what_was_guessed_or_left_out_is_told() -> None:

@@ -5,6 +5,7 @@ fails, and names the fault.
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from regard.config import RNNConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.inspection.doctor import doctor, examine
 from regard.inspection.doctor import model as proofs
-from regard.inspection.doctor.files import Case, Remark, vocabulary
+from regard.inspection.doctor.files import Case, Remark, _spare, vocabulary
 from regard.models import build_model
 from regard.models.slots import TransformerState
 from regard.nn import Attention, Mask, Position
@@ -434,6 +435,18 @@ def test_unused_vocabulary_is_a_remark(run, tmp_path):
     (corpus / "ids.bin").write_bytes(bytes(few.tolist()))
     with pytest.raises(Remark, match="do not occur in 60 pairs"):
         vocabulary(Case(path, run=run))
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "spare"),
+    [
+        *(("bpe", 272, 0.0), ("bpe", 528, 0.5), ("bytes", 272, 0.0)),
+        *(("words", 17, 0.0), ("words", 116, 0.99)),
+    ],
+)
+def test_no_smaller_vocabulary_is_advised_than_there_can_be(kind, size, spare):
+    tokenizer = SimpleNamespace(size=size, first=16)
+    assert _spare(tokenizer, kind) == spare
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -52,6 +52,7 @@ class Kept:
         self._tell = tell  # is told that share
         self._file: Any = None
         self._chunks: list[_Chunk] = []
+        self._count = 0  # pairs that were read so far
 
     @property
     def complete(self) -> bool:
@@ -92,7 +93,7 @@ class Kept:
     def _first(self, read: Callable[[], Iterable[Pair]]) -> Iterator[Pair]:
         """Hand on what is read, and keep it."""
         self._chunks = []
-        count = 0
+        self._count = 0
         stream = iter(read())
         while pairs := list(islice(stream, _CHUNK)):
             try:
@@ -103,12 +104,16 @@ class Kept:
                     f"{self._folder}: cannot write a temporary copy of the text ({reason}); free "
                     f"disk space, or choose another folder with --out"
                 ) from error
-            count += len(pairs)
-            share = self._share(count)
-            if share is not None:
-                self._tell(share)
+            self._count += len(pairs)
+            self.tell_share()
             yield from pairs
         self._read = None
+
+    def tell_share(self) -> None:
+        """Tell how much of what is to be read has been read, if that is known."""
+        share = self._share(self._count)
+        if share is not None:
+            self._tell(share)
 
     def _append(self, pairs: list[Pair]) -> None:
         """Write some pairs at the end of the file."""

@@ -30,6 +30,7 @@ class Skipped:
 
     def __init__(self, unit: str = "line") -> None:
         self.unit = unit  # what is counted
+        self.units: dict[str, str] = {}  # the same by file, where it differs
         self.counts: dict[tuple[str, str], int] = defaultdict(int)  # by (file, reason)
         self.first: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._last: dict[tuple[str, str], int] = defaultdict(int)
@@ -54,7 +55,8 @@ class Skipped:
             numbers = ", ".join(map(str, self.first[file, reason]))
             if count > 10:
                 numbers += ", …"
-            units = self.unit if count == 1 else f"{self.unit}s"
+            unit = self.units.get(file, self.unit)
+            units = unit if count == 1 else f"{unit}s"
             message = f"{file}: skipped {count:,} {units}: {reason} ({units} {numbers})"
             if reason in CURES:
                 message += f"; {CURES[reason]}"

@@ -19,18 +19,21 @@ from regard.data.items import SPLITS, Items, Table, named_splits, open_items
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
 from regard.data.readers import SUFFIXES, find_reader, fitting_layout
-from regard.data.readers.aligned import aligned_files
-from regard.data.readers.files import ReadSoFar, plain_name
+from regard.data.readers.aligned import aligned_files, language_of
+from regard.data.readers.files import ReadSoFar, plain_name, reason_of
+from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout, Reader
 from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
-from regard.errors import UserError, nearest
+from regard.errors import UserError, counted, nearest
 from regard.text.vocabulary import normalise
 
 Codes = npt.NDArray[np.uint8]
 """The split of each pair: one of the four numbers below."""
 
 _TRAIN, _DEV, _TEST, _UNUSED = range(4)
+_PARTS = {"training": _TRAIN, "dev": _DEV, "test": _TEST}
+_FEW = 10  # pairs
 _CHUNK = 1_000  # pairs
 
 # How the files of each split begin in a folder, or else a word anywhere in their names.
@@ -186,7 +189,7 @@ def named_data(spec: str | Path) -> str:
     """
     if isinstance(spec, str) and spec in TASKS:
         return spec
-    if os.path.exists(spec):
+    if os.path.exists(spec) and not is_open_pipe(Path(spec)):
         return str(Path(spec).resolve())
     return str(spec)
 
@@ -293,7 +296,11 @@ def _offer_held_out(splits: Splits, layout: Layout) -> None:
     if path is None or path.is_dir() or _part_in(path.name) != "train":
         return
     beside: dict[str, Path] = {}
-    for file in sorted(path.parent.iterdir()):
+    try:
+        neighbours = sorted(path.parent.iterdir())
+    except OSError:  # a folder that may not be listed: nothing to offer
+        return
+    for file in neighbours:
         part = _part_in(file.name)
         if part in ("dev", "test") and _without_part(file.name) == _without_part(path.name):
             beside.setdefault(part, file)
@@ -330,7 +337,10 @@ def _file_stream(
     # A file that cannot be read is told at once; one that is kept is soon read to its end.
     if keep is None or part == "test":
         next(read_some())
-    return _stream(read_some, partial(_share_of_file, position), keep)
+    stream = _stream(read_some, partial(_share_of_file, position), keep)
+    if isinstance(stream.read, Kept):
+        position.moved = stream.read.tell_share
+    return stream
 
 
 def _stream(
@@ -399,7 +409,7 @@ def _some(
     for pair in read_pairs():
         yield pair
     if pair is None:
-        why = "; ".join(skipped.lines())
+        why = "; ".join(skipped.lines()[:2]) or "there is nothing after the header"
         raise UserError(
             f"{spec}: no usable pairs for {part} (a pair has a source and a target): {why}"
         )
@@ -532,14 +542,38 @@ def _files(spec: str, layout: Layout, target_file: str | None, notes: list[str])
 
     files = _parts(path, layout, notes)
     if "train" not in files:
-        wanted = "expected train.tsv, or train.en and train.de with data.source=en data.target=de"
-        raise UserError(f"{path} contains {_listed(path)}: {wanted}")
+        raise UserError(f"{path} contains {_listed(path)}: {_train_file_wanted(path)}")
     return files
 
 
+def _train_file_wanted(folder: Path) -> str:
+    """What to do about a folder without a train file, by what is there."""
+    named = [file for files in _called(folder, "train") for file in files]
+    languages = [language_of(file) for file in dict.fromkeys(named)]
+    known = [language for language in languages if language is not None]
+    if len(known) >= 2:
+        return f"to read two aligned files, add data.source={known[0]} data.target={known[1]}"
+    if known:
+        return f"{named[0].name} needs a file with the same lines in another language beside it"
+    usable = [file for file in _entries(folder) if plain_name(file).lower().endswith(SUFFIXES)]
+    if usable:
+        return f"none is called train; give one file: regard train {usable[0]}"
+    return "expected a file such as train.tsv"
+
+
 def _not_there(spec: str) -> UserError:
+    shown = spec if len(spec) <= 200 else f"{spec[:120]}…{spec[-60:]}"
+    try:
+        Path(spec).stat()
+    except FileNotFoundError as error:
+        if Path(spec).is_symlink():
+            return UserError(f"{shown}: {reason_of(Path(spec), error)}")
+    except NotADirectoryError:
+        pass
+    except (OSError, ValueError) as error:
+        return UserError(f"{shown}: {reason_of(Path(spec), error)}")
     if os.sep in spec or Path(spec).suffix:
-        return UserError(f"{spec}: no such file or folder")
+        return UserError(f"{shown}: no such file or folder")
     home = os.environ.get("REGARD_DATA")
     names = [*TASKS]
     below = "in $REGARD_DATA, which is not set"
@@ -571,7 +605,7 @@ def _parts(folder: Path, layout: Layout, notes: list[str]) -> dict[str, Path]:
 
 def _called(folder: Path, part: str) -> list[list[Path]]:
     """The files whose names begin like a split's, and those with its name anywhere in theirs."""
-    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    files = [file for file in _entries(folder) if not file.name.startswith(".")]
     begin = [file for file in files if file.name.startswith(_NAMES[part])]
     inside = [file for file in files if _part_in(file.name) == part]
     return [begin, inside]
@@ -605,7 +639,18 @@ def _usable(candidates: Iterable[list[Path]], layout: Layout) -> list[Path]:
 
 
 def _listed(folder: Path) -> str:
-    return ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
+    names = [
+        file.name if len(file.name) <= 30 else f"{file.name[:29]}…" for file in _entries(folder)
+    ]
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "nothing"
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What lies in a folder, sorted by name."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder}: {reason_of(folder, error)}") from None
 
 
 def _dealt(splits: Splits, deal: Deal) -> Splits:
@@ -640,6 +685,8 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
         splits.notes.append(
             f"{splits.name}: too few pairs to hold any out; dev uses the training pairs"
         )
+    elif len(codes) < _FEW:
+        splits.notes.append(_few(codes, splits.name))
     return splits
 
 
@@ -673,6 +720,16 @@ def _deal_in_order(pairs: int, limit: int | None, dev: int | None, test: int | N
 def _usual(pairs: int) -> int:
     """How many pairs are held out for dev, and for test, if nothing is said."""
     return min(2_000, max(1, pairs // 20)) if pairs > 2 else 0
+
+
+def _few(codes: Codes, name: str) -> str:
+    """The note that there is next to nothing to learn from, and where it went."""
+    counts = [(part, np.count_nonzero(codes == code)) for part, code in _PARTS.items()]
+    shares = ", ".join(f"{count} for {part}" for part, count in counts if count)
+    return (
+        f"{name}: only {counted(len(codes), 'pair')} ({shares}), too few to learn from; a useful "
+        f"model needs thousands"
+    )
 
 
 def _groups(pairs: Iterable[Pair], group: str, seed: int) -> npt.NDArray[np.uint32]:

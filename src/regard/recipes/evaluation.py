@@ -12,6 +12,7 @@ from regard.data.corpus import encode
 from regard.data.items import Items, named_splits, open_items
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers import fitting_layout
+from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout
 from regard.data.splits import group_references, named_data, open_data
 from regard.data.tasks import TASKS
@@ -245,7 +246,8 @@ def _judged(run: Run, data: str | Path | Items | None, split: str) -> Iterable[P
         return _given(run, data, split)
 
     spec = named_data(data)
-    if Path(spec).is_file() and spec not in TASKS:
+    is_file = Path(spec).is_file() or is_open_pipe(Path(spec))
+    if is_file and spec not in TASKS:
         layout = Layout(trained_on.source or None, trained_on.target or None)
         layout = fitting_layout(Path(spec), layout)
         return open_data(spec, source=layout.source, target=layout.target, dev=0, test=0).train

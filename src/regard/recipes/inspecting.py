@@ -93,7 +93,7 @@ def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspectio
     measured = list(splits.train.sample(MEASURED, config.data.seed))
     source_lengths = _lengths(source, (pair.source for pair in measured for _ in pair.targets))
     target_lengths = _lengths(target, chain.from_iterable(pair.targets for pair in measured))
-    longest_sides = np.maximum(source_lengths, target_lengths)
+    longest_sides = np.maximum(source_lengths, target_lengths) + 1  # with <eos>
     return Inspection(
         data=config.data.path,
         splits=_sizes(splits),
@@ -145,9 +145,9 @@ def _sample(pair: Pair, source: Tokenizer, target: Tokenizer) -> Sample:
 
 
 def _lengths(tokenizer: Tokenizer, texts: Iterable[str]) -> Lengths:
-    """How many tokens each text has, its <eos> included."""
+    """How many tokens each text has, without its <eos>."""
     _, lengths = encoder_for(tokenizer)(list(texts))
-    return lengths + 1
+    return lengths
 
 
 def _histogram(source: Lengths, target: Lengths) -> list[Bar]:

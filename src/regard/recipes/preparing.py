@@ -17,6 +17,7 @@ from regard.data.held_out import write_held_out
 from regard.data.items import Items
 from regard.data.kept import Kept
 from regard.data.pairs import Pair, Skipped
+from regard.data.readers.pipes import is_open_pipe
 from regard.data.splits import (
     Keep,
     Leaks,
@@ -41,6 +42,8 @@ from regard.text.sentences import pieces
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 from regard.training.paths import choose_path
 
+FILES = ("path", "target_file", "dev_file", "test_file")
+"""The settings of `data` that name files."""
 TOKENIZER_SAMPLE = 200_000
 """Pairs that BPE and Unigram are learned from, at most, drawn evenly over the training data.
 
@@ -127,7 +130,7 @@ def prepare(
         reporter.say(line)
     for line in questionable(data, splits):
         reporter.warn(line)
-    given = _with_columns(given, splits)
+    given = _without_pipes(_with_columns(given, splits))
     if plan_settings:
         given = _plan(given, splits, reporter)
     config = _decide_by_machine(settings.build(given))
@@ -185,6 +188,14 @@ def _with_columns(given: Settings, splits: Splits) -> Settings:
     return settings.merge(given, {"data": {"source": source, "target": target}})
 
 
+def _without_pipes(given: Settings) -> Settings:
+    """Forget files of which one was a pipe: nobody can read it again, and the run has its pairs."""
+    data = given["data"]
+    if not any(is_open_pipe(Path(str(data.get(name, "")))) for name in FILES):
+        return given
+    return settings.merge(given, {"data": dict.fromkeys(FILES, "")})
+
+
 def _plan(given: Settings, splits: Splits, reporter: Reporter) -> Settings:
     """Choose what was not given by looking at the data, and say why."""
     chosen, reasons = planning.choose(splits, given)
@@ -237,8 +248,8 @@ def questionable(data: DataConfig, splits: Splits) -> list[str]:
 def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Reporter) -> Splits:
     """Read the data to its end, and keep a cleaned copy beside where the run will be.
 
-    Everything after this reads the copy. Of pairs from Python, which nobody else can read again,
-    the run keeps dev and test as text.
+    Everything after this reads the copy. Of pairs from Python or from a pipe, which nobody else can
+    read again, the run keeps dev and test as text.
     """
     nearby = next(parent for parent in claim.folder.resolve().parents if parent.is_dir())
     with reporter.progress("% of the data read") as tell:
@@ -254,7 +265,8 @@ def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Re
             if stream is not None and isinstance(stream.read, Kept):
                 stream.read.fill()
 
-        if pairs is not None:
+        piped = any(is_open_pipe(Path(getattr(data, name))) for name in FILES)
+        if pairs is not None or piped:
             for name, stream in (("dev", splits.dev), ("test", splits.test)):
                 if stream is not None:
                     write_held_out(claim.aside / "data", name, stream)

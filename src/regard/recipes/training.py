@@ -14,7 +14,8 @@ from regard.config import Config, Settings
 from regard.data.items import Items
 from regard.data.readers import PAIRED_SUFFIXES
 from regard.data.readers.aligned import aligned_files, language_of
-from regard.data.readers.files import plain_name
+from regard.data.readers.files import check_file, plain_name
+from regard.data.readers.pipes import is_open_pipe
 from regard.data.splits import named_data
 from regard.data.tasks import TASKS
 from regard.errors import UserError, nearest
@@ -129,8 +130,7 @@ def two_files(data: Any, target_file: str | Path | None) -> dict[str, str]:
                 f"{data} and {target_file}: two files must be aligned, one text per line; give a "
                 f"file of pairs alone (for a dev set, add data.dev_file={target_file})"
             )
-        if not file.is_file():
-            raise UserError(f"{file}: no such file")
+        check_file(file)
 
     languages = [language_of(Path(data)), language_of(Path(target_file))]
     if None not in languages:
@@ -138,7 +138,7 @@ def two_files(data: Any, target_file: str | Path | None) -> dict[str, str]:
         both = aligned_files(Path(data).resolve(), source, target)
         if both is not None and both[1] == Path(target_file).resolve():
             return {"source": source, "target": target}
-    return {"target_file": str(Path(target_file).resolve())}
+    return {"target_file": _absolute_path(target_file)}
 
 
 def _absolute(given: Settings) -> Settings:
@@ -148,8 +148,25 @@ def _absolute(given: Settings) -> Settings:
     for name in ("target_file", "dev_file", "test_file"):
         value = values.get(name)
         if value and isinstance(value, str | Path) and "\0" not in str(value):
-            values[name] = str(Path(value).resolve())
+            values[name] = _absolute_path(value)
     return absolute
+
+
+def _check_names(given: Settings) -> None:
+    """Refuse names of files that no settings file could hold."""
+    for name in ("path", "target_file", "dev_file", "test_file"):
+        file = str(given.get("data", {}).get(name, ""))
+        try:
+            file.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{ascii(file)[1:-1]}: this name is not UTF-8, so config.toml cannot hold it; "
+                f"rename the file"
+            ) from None
+
+
+def _absolute_path(file: str | Path) -> str:
+    return str(file) if is_open_pipe(Path(file)) else str(Path(file).resolve())
 
 
 def _check_sections(overrides: Mapping[str, Any]) -> None:
@@ -186,7 +203,9 @@ class _Request:
     def first_folder(self) -> Path:
         """Where the first run on this data goes if the caller names no folder."""
         stem = Path(self.name).name.split(".")[0]
-        return Path("runs") / (stem or "pairs")
+        if not stem or is_open_pipe(Path(self.name)):
+            stem = "pairs"
+        return Path("runs") / stem
 
 
 def _read_request(
@@ -217,6 +236,7 @@ def _read_request(
         overrides,
     )
     given = _absolute(given)
+    _check_names(given)
     plan_settings = not (preset or config or isinstance(data, Config))
     return _Request(name, pairs, given, plan_settings)
 

@@ -295,7 +295,7 @@ def train_tokenizer(
 
     first = UNK + 1 + reserved
     room = size - first
-    needed = 1 if kind in _PATTERNS else 256  # subwords include all bytes
+    needed = least_tokens(kind)
     if room < needed:
         raise UserError(
             f"a {kind} vocabulary of {size} is too small: it needs at least {first + needed} ids, "
@@ -306,6 +306,11 @@ def train_tokenizer(
         return Listed(kind, tokens, normalise, reserved)
     model = _train_subwords(kind, map(normalise, texts), room)
     return Subwords(kind, model, normalise, reserved)
+
+
+def least_tokens(kind: str) -> int:
+    """How many ordinary tokens a kind of tokenizer has at least; subwords include all bytes."""
+    return 1 if kind in _PATTERNS else 256
 
 
 def _frequent(kind: str, texts: Iterable[str], room: int, min_count: int) -> list[str]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers.aligned import aligned_files, aligned_reader
 from regard.data.readers.files import ReadSoFar, plain_name, start_of
-from regard.data.readers.items import is_json, json_reader, parquet_reader
+from regard.data.readers.json_items import is_json, json_reader
+from regard.data.readers.parquet import parquet_reader
 from regard.data.readers.reader import Layout, Reader
 from regard.data.readers.table import table_reader
 from regard.data.readers.tmx import is_tmx, tmx_reader
@@ -58,7 +59,7 @@ def find_reader(path: Path, layout: Layout, target_file: Path | None = None) -> 
         return parquet_reader(path, layout)
     if suffix == ".tmx" or is_tmx(start.block):
         return tmx_reader(path, layout)
-    if suffix in _JSON or (suffix not in _TABLES and is_json(start.block)):
+    if suffix in _JSON or (suffix not in _TABLES and is_json(start)):
         return json_reader(path, start, layout)
     return table_reader(path, start, layout)
 

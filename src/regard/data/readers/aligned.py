@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 from regard.data.readers import files
@@ -60,9 +62,19 @@ def aligned_reader(source: Path, target: Path, layout: Layout) -> Reader:
     def rows(position: ReadSoFar | None) -> Rows:
         sources = files.lines_of(source, position, source_encoding)
         targets = files.lines_of(target, None, target_encoding)
-        return enumerate(zip(sources, targets), 1)
+        return enumerate(_together(sources, targets, source), 1)
 
     return Reader((source, target), rows, _parse)
+
+
+def _together(
+    sources: Iterator[bytes], targets: Iterator[bytes], path: Path
+) -> Iterator[tuple[bytes, bytes]]:
+    """The lines of both files, which were counted: as many of each."""
+    for source, target in zip_longest(sources, targets):
+        if source is None or target is None:
+            raise files.changed(path)
+        yield source, target
 
 
 def _parse(lines: tuple[bytes, bytes]) -> list[str]:
@@ -86,7 +98,11 @@ def siblings(path: Path) -> list[Path]:
     stem = Path(plain_name(path)).stem
     suffix = Path(plain_name(path)).suffix
     near = []
-    for file in sorted(path.parent.iterdir())[: 20 * _MOST_SIBLINGS]:
+    try:
+        neighbours = sorted(path.parent.iterdir())[: 20 * _MOST_SIBLINGS]
+    except OSError:  # a folder that may not be listed
+        return []
+    for file in neighbours:
         same_stem = Path(plain_name(file)).stem == stem and language_of(file) is not None
         same_suffix = suffix == ".txt" and Path(plain_name(file)).suffix == suffix
         if file.name != path.name and (same_stem or same_suffix) and file.is_file():

@@ -4,8 +4,9 @@ import codecs
 import gzip
 import io
 import os
+import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from regard.data.readers.encodings import BOMS, is_binary, known_encoding
+from regard.data.readers.pipes import copy_of_pipe, is_open_pipe
 from regard.data.readers.refused import refusal
 from regard.errors import UserError
 
@@ -22,13 +24,17 @@ _BLOCK = 1 << 20
 
 
 class ReadSoFar:
-    """How far a file has been read, for a progress bar; not known for Parquet."""
+    """How far a file has been read, for a progress bar."""
 
     def __init__(self) -> None:
         self.file: BinaryIO | None = None  # as it lies on disk: not yet unpacked
+        self.rows: tuple[int, int] | None = None  # of Parquet: how many are read, and of how many
+        self.moved: Callable[[], None] | None = None  # called every now and then while reading
 
     def share(self) -> float | None:
-        """The share of the file that has been read, if it is open."""
+        """The share of the file that has been read, if that is known."""
+        if self.rows is not None:
+            return self.rows[0] / max(1, self.rows[1])
         if self.file is None or self.file.closed:
             return None
         return self.file.tell() / max(1, os.fstat(self.file.fileno()).st_size)
@@ -61,13 +67,7 @@ def plain_name(path: Path) -> str:
 
 def start_of(path: Path, encoding: str | None = None) -> Start:
     """The first bytes of a file, unless it cannot be read as pairs."""
-    if path.is_dir():
-        raise UserError(f"{path}: a folder, not a file")
-    if not path.exists():
-        raise UserError(f"{path}: no such file")
-    if not path.is_file():
-        raise UserError(f"{path}: a pipe or a device, not a file")
-
+    check_file(path)
     with opened(path) as file:
         block = file.read(START)
     if not block:
@@ -91,6 +91,36 @@ def start_of(path: Path, encoding: str | None = None) -> Start:
     if b"\n" not in block and b"\r" in block.rstrip(b"\r"):
         raise UserError(f"{path}: its lines end with CR only; save it with LF line endings")
     return Start(block, complete, found)
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is no file that can be read to its end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # a NUL in a name is a ValueError
+        raise UserError(f"{path}: {reason_of(path, error)}") from None
+    if stat.S_ISDIR(mode):
+        raise UserError(f"{path}: a folder, not a file")
+    if stat.S_ISREG(mode) or is_open_pipe(path):
+        return
+    if stat.S_ISFIFO(mode):
+        raise UserError(
+            f"{path}: a named pipe, not a file; write its contents to a file, or pass the command "
+            f"that fills it: regard train <(COMMAND)"
+        )
+    kind = "a socket" if stat.S_ISSOCK(mode) else "a device"
+    raise UserError(f"{path}: {kind}, not a file; give a file of text pairs")
+
+
+def reason_of(path: Path, error: OSError | ValueError) -> str:
+    """Why a file cannot be opened, in plain words."""
+    if isinstance(error, FileNotFoundError):
+        if path.is_symlink():
+            return f"a link to {os.readlink(path)}, which does not exist"
+        return "no such file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return "no such file"
 
 
 def _encoding_by_mark(block: bytes) -> str | None:
@@ -118,8 +148,8 @@ def lines_of(
 
 def count_lines(path: Path, encoding: str | None = None) -> int:
     """How many lines a file has, counted again only if its size or its time of change differs."""
-    stat = path.stat()
-    return _count_lines(path, encoding, stat.st_size, stat.st_mtime_ns)
+    facts = path.stat()
+    return _count_lines(path, encoding, facts.st_size, facts.st_mtime_ns)
 
 
 @lru_cache(64)
@@ -168,9 +198,14 @@ def recoded(
 
 @contextmanager
 def opened(path: Path, position: ReadSoFar | None = None) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked if it is gzip, whatever its name."""
-    try:
-        with path.open("rb") as raw:
+    """The file's bytes, unpacked if it is gzip, whatever its name.
+
+    That the file changes meanwhile is an error: what was read may be half of one version and half
+    of another.
+    """
+    with _raw(path) as raw:
+        before = _version(raw)
+        try:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             if position is not None:
@@ -179,5 +214,32 @@ def opened(path: Path, position: ReadSoFar | None = None) -> Iterator[BinaryIO]:
                 yield gzip.GzipFile(fileobj=raw)  # type: ignore[misc]  # reads like a BinaryIO
             else:
                 yield raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read, or damaged gzip ({error})") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise UserError(f"{path}: damaged gzip ({error})") from None
+        except OSError as error:
+            raise UserError(f"{path}: {reason_of(path, error)}") from None
+        if _version(raw) != before:
+            raise changed(path)
+
+
+def _raw(path: Path) -> BinaryIO:
+    """The bytes as they lie on disk, or as a pipe gave them."""
+    if is_open_pipe(path):
+        return copy_of_pipe(path)
+    try:
+        return path.open("rb")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {reason_of(path, error)}") from None
+
+
+def _version(raw: BinaryIO) -> tuple[int, int]:
+    """What differs after somebody has written to an open file."""
+    facts = os.fstat(raw.fileno())
+    return facts.st_size, facts.st_mtime_ns
+
+
+def changed(path: Path) -> UserError:
+    """The error that a file changed while it was being read."""
+    return UserError(
+        f"{path}: changed while it was being read; start again when nothing writes to it any more"
+    )

@@ -2,7 +2,7 @@
 # ruff: noqa: SIM905 - lists of words read best as words
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _ROLES = (  # the name of a source column, and those a target may have beside it
     (("source", "src"), ("target", "tgt", "trg")),
@@ -34,6 +34,8 @@ _NUMBERING = ("", "#", "id", "index", "idx", "no", "nr", "num", "number", "key",
 _NAME = re.compile(r"[^\W\d][\w .()/:-]{0,38}[\w)]|[^\W\d_]")
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)*")
 _SEEN = 5  # rows at least, to tell a header by how the others look
+_MOST = 0.9
+_SENTENCE_ENDS = tuple(".!?…。！？।؟")
 
 
 def is_header(first: Sequence[str], others: Sequence[Sequence[str]], *, strict: bool) -> bool:
@@ -64,6 +66,33 @@ def _looks_different(names: Sequence[str], others: Sequence[Sequence[str]]) -> b
             return True
     single = all(len(name.split()) == 1 for name in names)
     return single and all(len(cell.split()) > 1 for row in rows for cell in row[:2])
+
+
+def may_be_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Whether a first line that is read as a pair is so unlike the others that it may name them."""
+    names = [plain(cell) for cell in first]
+    if len({*names}) < len(names) or not all(map(_NAME.fullmatch, names)):
+        return False
+    if len(others) < _SEEN or any(len(name.split()) > 3 for name in names):
+        return False
+    for column, name in enumerate(names):
+        cells = [row[column].strip() for row in others]
+        if all(map(_NUMBER.fullmatch, cells)) and not _NUMBER.fullmatch(name):
+            return True
+
+    cells = [cell.strip() for row in others for cell in row]
+    single = all(len(name.split()) == 1 for name in names)
+    if single and _most(cells, lambda cell: len(cell.split()) > 1):
+        return True
+    if _most(cells, lambda cell: cell[-1:] in _SENTENCE_ENDS):
+        return not any(name[-1] in _SENTENCE_ENDS for name in names)
+    return all(cell.strip("\ufeff ")[0].isupper() for cell in first) and _most(
+        cells, lambda cell: cell[:1].islower()
+    )
+
+
+def _most(cells: Sequence[str], fits: Callable[[str], bool]) -> bool:
+    return sum(map(fits, cells)) >= _MOST * len(cells)
 
 
 def _mean_words(rows: Sequence[Sequence[str]]) -> float:

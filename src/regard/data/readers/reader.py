@@ -13,6 +13,8 @@ from regard.errors import UserError
 from regard.text.vocabulary import normalise
 
 MAX_CHARACTERS = 10_000
+_OFTEN = 100_000  # rows between two looks at how far a file has been read
+_HOPELESS = 1_000_000  # rows without a single pair
 Rows = Iterator[tuple[int, Any]]
 """Each row of a file with its number, counted from 1."""
 
@@ -39,6 +41,7 @@ class Reader:
     rows: Callable[[ReadSoFar | None], Rows]
     parse: Callable[[Any], list[str]]
     notes: list[str] = field(default_factory=list)  # what a person should know; may grow
+    unit: str = "line"  # what the rows are called
 
     @property
     def name(self) -> str:
@@ -51,9 +54,21 @@ class Reader:
         A row without a pair is noted by its number.
         """
         parse = self.parse
+        name = self.name
+        skipped.units[name] = self.unit
         line = 0
         undecodable = 0
+        found = False  # a pair
+        moved = position.moved if position else None
         for line, row in self.rows(position):
+            if line % _OFTEN == 0:
+                if moved is not None:
+                    moved()
+                if line >= _HOPELESS and not found:
+                    raise self._hopeless(line, skipped)
+            if row == b"":  # there may be millions
+                skipped.add(name, line, "empty line")
+                continue
             try:
                 source, *targets = [normalise(text.strip(" \t\r\n")) for text in parse(row)]
                 if not all(targets):
@@ -66,15 +81,21 @@ class Reader:
                     raise Skip("empty target")
                 if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
                     raise Skip("too long")
+                found = True
                 yield Pair(source, tuple(targets), line)
             except Skip as why:
-                skipped.add(self.name, line, str(why))
-            except UnicodeError as error:
-                skipped.add(self.name, line, "not UTF-8")
-                undecodable += isinstance(error, UnicodeDecodeError)
+                skipped.add(name, line, str(why))
+            except UnicodeDecodeError:
+                skipped.add(name, line, "not UTF-8")
+                undecodable += 1
 
         if line >= 100 and undecodable > line / 10:
             raise self._wrong_encoding(undecodable, line)
+
+    def _hopeless(self, rows: int, skipped: Skipped) -> UserError:
+        """The error that nobody need read on."""
+        why = "; ".join(skipped.lines()[:2])
+        return UserError(f"no pair in the first {rows:,} {self.unit}s: {why}")
 
     def _wrong_encoding(self, undecodable: int, lines: int) -> UserError:
         """The error that too much of a file is in another encoding."""
@@ -84,7 +105,7 @@ class Reader:
                 block += file.read(files.START)
         encoding, words = guess(block)
         return UserError(
-            f"{self.name}: {undecodable:,} of {lines:,} lines are not UTF-8; it looks like "
+            f"{self.name}: {undecodable:,} of {lines:,} {self.unit}s are not UTF-8; it looks like "
             f"{words}; if it is, add data.encoding={encoding}"
         )
 

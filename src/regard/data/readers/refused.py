@@ -7,7 +7,10 @@ _SHEET = (
     "pandas.read_excel and pass the frame to regard.train"
 )
 _PICTURE = "a binary file (a picture); give a file of text pairs"
-_OFFICE = "a binary file (a document); save the pairs as TSV or CSV"
+_OFFICE = (
+    "a binary file (a document); copy its table into a spreadsheet program and save that as CSV "
+    "UTF-8, or write TSV: one pair per line, with a tab between"
+)
 
 # By how a file begins.
 _MAGIC = {
@@ -21,7 +24,10 @@ _MAGIC = {
     b"\x89PNG": _PICTURE,
     b"\xff\xd8": _PICTURE,
     b"GIF8": _PICTURE,
-    b"%PDF": "a binary file (a PDF); copy the pairs into a TSV or CSV file",
+    b"%PDF": (
+        "a binary file (a PDF); copy its text (pdftotext -layout FILE), and write TSV: one pair "
+        "per line, with a tab between"
+    ),
     b"{\\rtf": _OFFICE,
     b"\x7fELF": "a binary file (a program); give a file of text pairs",
     b"SQLite format 3": "a binary file (an SQLite database); export the table as CSV",
@@ -58,6 +64,11 @@ def refusal(path: Path, block: bytes) -> str | None:
 
     head = block[:1_000].lstrip().lower()
     if head.startswith((b"<!doctype html", b"<html")):
+        if b"<table" in block.lower():
+            return (
+                f'a web page with a table; turn it into CSV: python -c "import pandas; '
+                f"pandas.read_html('{path.name}')[0].to_csv('pairs.csv', index=False)\""
+            )
         return "a web page, not data; the download may have returned a page instead of the file"
     if head.startswith(b"<?xml") and b"<tmx" not in block.lower():
         return "XML, but not TMX; convert it to TMX, TSV or CSV"
@@ -70,4 +81,8 @@ def _zip_refusal(path: Path, block: bytes) -> str:
             return words
     if b"xl/" in block or b"xl\\" in block:
         return _ZIPPED[".xlsx"]
+    if b"word/" in block or b"opendocument.text" in block:
+        return _OFFICE
+    if b"opendocument.spreadsheet" in block:
+        return _ZIPPED[".ods"]
     return _ZIP

@@ -12,7 +12,8 @@ from typing import Any
 from regard.data.readers import files
 from regard.data.readers.aligned import siblings
 from regard.data.readers.files import ReadSoFar, Start, plain_name
-from regard.data.readers.header import is_header, plain, text_columns
+from regard.data.readers.header import is_header, may_be_header, plain, text_columns
+from regard.data.readers.lookalikes import list_of_pairs, lookalike
 from regard.data.readers.quotes import is_quoted
 from regard.data.readers.reader import Layout, Reader, Rows, Skip, text_of
 from regard.errors import UserError, counted
@@ -61,6 +62,10 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     columns = _columns(path, sample, layout)
     width = _width(sample, columns)
     notes = _notes(path, form, columns, sample)
+    if plain_name(path).lower().endswith(".csv"):
+        notes += _separator_notes(path, form, start)
+    if columns.names is None and layout.header == "auto" and sample:
+        notes += _header_notes(path, form, columns, sample)
     before = form.preface + (columns.names is not None)  # rows before the first pair
 
     if form.separator == "\t" and not form.quoted and (columns.source, columns.target) == (0, 1):
@@ -117,6 +122,12 @@ def _form(path: Path, start: Start) -> _Form:
 
 def _separator(text: str) -> str | None:
     """The separator by which most lines have equally many columns; None: by none two."""
+    shares = _shares(text)
+    return max(shares, key=shares.__getitem__, default=None)
+
+
+def _shares(text: str) -> dict[str, float]:
+    """For each separator, how many of the lines have equally many columns by it, two or more."""
     shares = {}
     for separator in SEPARATORS:
         rows = _some_rows(_Form(separator, quoted=separator != "\t"), text)
@@ -124,7 +135,26 @@ def _separator(text: str) -> str | None:
         width, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
         if width >= 2:
             shares[separator] = count / widths.total()
-    return max(shares, key=shares.__getitem__, default=None)
+    return shares
+
+
+def _separator_notes(path: Path, form: _Form, start: Start) -> list[str]:
+    """Say which separator was chosen, where another would do nearly as well."""
+    if form.separator not in SEPARATORS or form.preface or not form.quoted:
+        return []
+    shares = _shares(start.text())
+    others = [
+        other
+        for other, share in shares.items()
+        if other != form.separator and share > shares.get(form.separator, 1.0) - 0.1
+    ]
+    if not others:
+        return []
+    return [
+        f"{path.name}: columns are split at {SEPARATORS[form.separator]}, though "
+        f"{SEPARATORS[others[0]]} would fit nearly as well (to choose, make sep={others[0]} the "
+        f"first line)"
+    ]
 
 
 def _some_rows(form: _Form, text: str) -> list[list[str]]:
@@ -141,6 +171,9 @@ def _some_rows(form: _Form, text: str) -> list[list[str]]:
 
 def _offer_another_reading(path: Path, start: Start) -> None:
     """Refuse a file without tabs if it is easy to tell what it is instead."""
+    kind = lookalike(path, start)
+    if kind is not None:
+        raise UserError(f"{path}: {kind}")
     near = siblings(path)
     if near:
         names = " and ".join(file.name for file in near[:3])
@@ -149,6 +182,9 @@ def _offer_another_reading(path: Path, start: Start) -> None:
             f"{path}: one text per line, and {names} in the same folder {has} as many lines; give "
             f"two files: regard train {_from_here(path)} {_from_here(near[0])}"
         )
+    kind = list_of_pairs(path, start)
+    if kind is not None:
+        raise UserError(f"{path}: {kind}")
     lines = [line for line in start.text().split("\n") if line.strip()]
     separator = _separator("\n".join(lines))
     if separator is None or len(lines) < 2:
@@ -267,6 +303,21 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
         if unused:
             notes.append(f"{path.name}: {_columns_text(unused)}")
     return notes
+
+
+def _header_notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) -> list[str]:
+    """Say that the first line is read as a pair, where it may well be a header."""
+    used = (columns.source, columns.target)
+    rows = [[row[column] for column in used] for row in sample if len(row) > max(used)]
+    if not rows or sample[0] == [] or len(sample[0]) <= max(used):
+        return []
+    if not may_be_header(rows[0], rows[1:]):
+        return []
+    pair = " → ".join(_short(cell.strip("\ufeff")) for cell in rows[0])
+    return [
+        f"{path.name}: line {form.preface + 1} ({pair}) is read as a pair; if it is a header, set "
+        f"data.header=yes"
+    ]
 
 
 def _columns_text(unused: list[str]) -> str:

@@ -2,19 +2,28 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
 from regard.data.readers import files
-from regard.data.readers.files import ReadSoFar
+from regard.data.readers.files import MAX_LINE, ReadSoFar
+from regard.data.readers.keys import MOST_NAMES, shortened
 from regard.data.readers.reader import Layout, Reader, Rows, Skip
 from regard.errors import UserError
 
 _BLOCK = 1 << 16
+_LONGEST_TAG = 1 << 20  # bytes
+_DEEPEST = 100  # elements inside each other
+_MOST_SEGMENTS = 10_000  # of a unit
+_NATIVE = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1", "us-ascii")  # to expat
+_FIRST_UNITS = 1_000  # that are looked at to find two languages
 _CODES = ("bpt", "ept", "it", "ph", "ut")  # formatting of the program that wrote it: no text
 Unit = dict[str, list[str]]
 """The texts of a translation unit by language."""
+TOO_LONG: Unit = {}
+"""Stands for a unit whose texts are longer than any should be."""
 
 
 def is_tmx(block: bytes) -> bool:
@@ -29,7 +38,7 @@ def tmx_reader(path: Path, layout: Layout) -> Reader:
     "en" is also what a file calls EN or en-GB.
     """
     first: Unit = {}
-    for _, first in _units(path, layout.encoding, None):
+    for _, first in islice(_units(path, layout.encoding, None), _FIRST_UNITS):
         if len(first) > 1:
             break
     languages = [*first]
@@ -40,9 +49,9 @@ def tmx_reader(path: Path, layout: Layout) -> Reader:
     if source is None or target is None:
         left = [language for language in languages if language not in (source, target)]
         if len(languages) != 2:
-            listed = ", ".join(languages) or "no texts"
+            has = _listed(languages) or "no texts"
             raise UserError(
-                f"{path}: the first unit has {listed}; choose two languages with data.source and "
+                f"{path}: the first unit has {has}; choose two languages with data.source and "
                 f"data.target"
             )
         source = source or left.pop(0)
@@ -56,11 +65,13 @@ def tmx_reader(path: Path, layout: Layout) -> Reader:
         return _units(path, layout.encoding, position)
 
     def parse(unit: Unit) -> list[str]:
+        if unit is TOO_LONG:
+            raise Skip("too long")
         if not unit.get(source):
             raise Skip(f"no {source}")
         return [unit[source][0], *unit.get(target, [])]
 
-    return Reader((path,), rows, parse, notes)
+    return Reader((path,), rows, parse, notes, unit="unit")
 
 
 def _language(path: Path, languages: list[str], wanted: str | None, setting: str) -> str | None:
@@ -74,7 +85,14 @@ def _language(path: Path, languages: list[str], wanted: str | None, setting: str
     for language in languages:
         if language.startswith(f"{short}-") or short.startswith(f"{language}-"):
             return language
-    raise UserError(f"{path}: {setting}={wanted}, but its languages are {', '.join(languages)}")
+    has = _listed(languages) or "none"
+    raise UserError(f"{path}: {setting}={shortened(wanted)}, but its languages are {has}")
+
+
+def _listed(languages: list[str]) -> str:
+    """Languages for a message."""
+    shown = [shortened(language) for language in languages[:MOST_NAMES]]
+    return ", ".join(name if name.isprintable() else ascii(name) for name in shown)
 
 
 def _units(path: Path, encoding: str | None, position: ReadSoFar | None) -> Rows:
@@ -95,12 +113,18 @@ class _Parser:
     def __init__(self, path: Path, encoding: str | None) -> None:
         self._path = path
         self._units: list[Unit] = []
-        self._unit: Unit = {}
+        self._unit: Unit | None = None  # that is open
         self._language = ""
         self._text: list[str] | None = None  # of the segment that is open
-        self._depth = 0  # of formatting codes
+        self._size = 0  # characters of the unit that is open
+        self._segments = 0  # of the same
+        self._codes = 0  # formatting codes that are open
+        self._depth = 0  # elements that are open
+        self._fed = 0  # bytes
 
+        self._check_encoding(encoding)
         expat_parser = expat.ParserCreate(encoding)
+        expat_parser.XmlDeclHandler = self._declaration
         expat_parser.buffer_text = True
         expat_parser.StartElementHandler = self._start
         expat_parser.EndElementHandler = self._end
@@ -116,9 +140,29 @@ class _Parser:
             self._expat.Parse(block, last)
         except expat.ExpatError as error:
             raise UserError(f"{self._path}: not XML, or damaged ({error})") from None
+        self._fed += len(block)
+        if self._fed - self._expat.CurrentByteIndex > _LONGEST_TAG:
+            raise UserError(f"{self._path}: a tag of more than 1 MB; this is no TMX")
         units = self._units
         self._units = []
         return iter(units)
+
+    def _declaration(self, version: str, encoding: str | None, standalone: int) -> None:
+        self._check_encoding(encoding)
+
+    def _check_encoding(self, encoding: str | None) -> None:
+        """Refuse an encoding that expat would have to ask Python for, and Python cannot tell."""
+        if encoding is None or encoding.lower() in _NATIVE:
+            return
+        try:
+            letters = bytes(range(256)).decode(encoding, "replace")
+        except (LookupError, ValueError):
+            letters = ""
+        if len(letters) != 256:
+            raise UserError(
+                f"{self._path}: XML in the encoding {shortened(encoding)!a}, which is not "
+                f"supported; save it as UTF-8"
+            )
 
     def _doctype(self, name: str, system: str | None, public: str | None, inside: bool) -> None:
         """A DTD that is only named is never loaded; one that is in the file is refused."""
@@ -132,26 +176,40 @@ class _Parser:
         return UserError(f"{self._path}: XML entities are not supported; export it without a DTD")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise UserError(f"{self._path}: XML that is nested too deeply; this is no TMX")
         if name == "tu":
             self._unit = defaultdict(list)
+            self._size = 0
+            self._segments = 0
         elif name == "tuv":
             language = attributes.get("xml:lang") or attributes.get("lang") or ""
             self._language = language.lower().replace("_", "-")
         elif name == "seg":
             self._text = []
-            self._depth = 0
+            self._codes = 0
         elif name in _CODES:
-            self._depth += 1
+            self._codes += 1
 
     def _end(self, name: str) -> None:
+        self._depth -= 1
         if name == "seg" and self._text is not None:
-            self._unit[self._language].append(" ".join("".join(self._text).split()))
+            if self._unit is not None and self._size <= MAX_LINE:
+                self._unit[self._language].append(" ".join("".join(self._text).split()))
+            self._segments += 1
+            if self._segments > _MOST_SEGMENTS:
+                raise UserError(f"{self._path}: a unit of {_MOST_SEGMENTS:,} texts; this is no TMX")
             self._text = None
         elif name == "tu":
-            self._units.append(dict(self._unit))
+            unit = dict(self._unit or {})  # nothing, if another unit began and ended inside it
+            self._units.append(unit if self._size <= MAX_LINE else TOO_LONG)
+            self._unit = None
         elif name in _CODES:
-            self._depth -= 1
+            self._codes -= 1
 
     def _characters(self, text: str) -> None:
-        if self._text is not None and not self._depth:
-            self._text.append(text)
+        if self._text is not None and not self._codes:
+            self._size += len(text)
+            if self._size <= MAX_LINE:
+                self._text.append(text)
