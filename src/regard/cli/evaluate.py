@@ -1,0 +1,126 @@
+"""`regard evaluate`: the scores of a run."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import regard
+from regard.cli.parts import PartsOption, read_parts
+from regard.cli.terms import AsJson, Beam, Device, RunFolder, table
+from regard.errors import UserError
+
+
+def evaluate(
+    run: RunFolder,
+    data: Annotated[
+        str | None, typer.Argument(help="Data to score on, instead of the run's own.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Split to score: train, dev, test, or (for some tasks) long.")
+    ] = "test",
+    beam: Beam = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A run to compare with, by paired bootstrap (RUN minus this one)."),
+    ] = None,
+    as_json: AsJson = False,
+    wait: Annotated[
+        str | None,
+        typer.Option(help="Simultaneous translation, k source tokens behind (wait-k): 1,3,5,inf."),
+    ] = None,
+    device: Device = "auto",
+    parts: PartsOption = None,
+) -> None:
+    """Score a run.
+
+    Example: `regard evaluate runs/demo --split dev`
+    """
+    if wait is not None:
+        if beam or against:
+            raise UserError(
+                "--wait decodes greedily and scores one run: remove --beam and --against"
+            )
+        _evaluate_waiting(run, wait, data, split, as_json, device, read_parts(parts))
+        return
+    evaluation = regard.evaluate(
+        run,
+        data,
+        split=split,
+        beam=beam,
+        against=against,
+        device=device,
+        parts=read_parts(parts),
+    )
+    if as_json:
+        print(_evaluation_json(evaluation))
+    else:
+        _print_evaluation(evaluation)
+
+
+def _evaluation_json(evaluation: Any) -> str:
+    """The scores of an evaluation as a JSON object."""
+    values = evaluation.report.as_dict()
+    values.update(evaluation.metrics)
+    values["seen_in_training"] = evaluation.seen_in_training
+    if evaluation.comparison is not None:
+        values["against"] = evaluation.comparison._asdict()
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _print_evaluation(evaluation: Any) -> None:
+    """Print the scores of an evaluation, and how it compares with another run."""
+    table(["score", "value", "meaning"], evaluation.rows())
+    if evaluation.seen_in_training is not None:
+        occur = "occurs" if evaluation.seen_in_training == 1 else "occur"
+        print(
+            f"{evaluation.seen_in_training:,} of the {len(evaluation.pairs):,} sources also "
+            f"{occur} in the training data"
+        )
+
+    if evaluation.comparison is not None:
+        print(_compared(evaluation.comparison))
+
+
+def _compared(comparison: Any) -> str:
+    """A comparison in one line, its scores from 0 to 100."""
+    name = "exact match" if comparison.metric == "exact_match" else "BLEU"
+    scale = 100 if comparison.metric == "exact_match" else 1
+    low = f"{scale * comparison.low:+.2f}"
+    high = f"{scale * comparison.high:+.2f}"
+    return (
+        f"{name} {scale * comparison.a:.2f} against {scale * comparison.b:.2f}: difference "
+        f"{scale * comparison.difference:+.2f} (95% confidence interval {low} to {high}, p = "
+        f"{comparison.p:.3f})"
+    )
+
+
+def _evaluate_waiting(
+    run: Path, wait: str, data: str | None, split: str, as_json: bool, device: str, parts: Any
+) -> None:
+    """Score a run that translates simultaneously, for each number of `wait`."""
+    from regard.recipes.evaluation import evaluate_waiting
+
+    waits = [_wait(word) for word in wait.split(",")]
+    rows = evaluate_waiting(run, waits, data, split=split, device=device, parts=parts)
+    if as_json:
+        print(json.dumps([asdict(row) | {"wait": f"{row.wait:g}"} for row in rows]))
+        return
+
+    cells = [
+        (f"{row.wait:g}", f"{row.bleu:.2f}", f"{row.average_lagging:.2f}", f"{row.laal:.2f}")
+        for row in rows
+    ]
+    table(["wait", "BLEU", "AL", "LAAL"], cells)
+
+
+def _wait(word: str) -> float:
+    """A whole number from 1, or inf."""
+    if word != "inf" and not (word.isdecimal() and len(word) < 10 and int(word)):
+        raise UserError(
+            f"--wait {word[:20]!r}: expected whole numbers from 1, or inf, separated by commas, "
+            f"such as 1,3,5,inf"
+        )
+    return float(word)
