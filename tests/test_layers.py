@@ -27,7 +27,7 @@ FLOORS = [
     {"text", "records", "presets"},
     {"config"},
     {"bounds"},
-    {"errors"},
+    {"errors", "display"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 WITHOUT_TORCH = (
@@ -37,9 +37,15 @@ WITHOUT_TORCH = (
     "scoring",
     "pictures",
     "config",
+<<<<<<< HEAD
     "bounds",
     "errors",
     "presets",
+=======
+    "errors",
+    "presets",
+    "display",
+>>>>>>> 9523306 (Add display: the one way text from data, names and answers is shown)
 )
 
 

@@ -15,9 +15,10 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from regard.config import build, parse_overrides, to_settings, to_toml
+from regard.display import shell_word
 from regard.recipes import training
 from regard.runs import storage
-from regard.runs.card import shell_word, write_card
+from regard.runs.card import write_card
 from regard.runs.run import Run
 
 TRAIN = """

@@ -4,19 +4,19 @@ Whatever is slow to import is imported where it is used.
 """
 
 import gc
-import io
+import os
 import sys
 import warnings
 from typing import Annotated, Any
 
 import typer
-import typer.main
 
 import regard
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
+from regard.cli.help import with_our_help
 from regard.cli.presets import presets
 from regard.cli.prune import prune
 from regard.cli.runs import runs
@@ -25,6 +25,8 @@ from regard.cli.show import show
 from regard.cli.terms import TEXTS
 from regard.cli.train import train
 from regard.cli.translate import translate
+from regard.display import fail, say, tell, warn
+from regard.display.streams import OutputFault, ReaderLeft, open_streams
 from regard.errors import Interrupted, UserError
 
 app = typer.Typer(
@@ -37,7 +39,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"regard {regard.__version__}")
+        say(f"regard {regard.__version__}")
         raise typer.Exit
 
 
@@ -60,15 +62,19 @@ def main() -> None:
     # Importing torch makes a million objects that stay: look for garbage less often.
     gc.set_threshold(50_000, 20, 20)
     debug = "--debug" in sys.argv
-    warnings.showwarning = _warn
-    _write_utf8()
     sys.argv = [word for word in sys.argv if word != "--debug"]
+    open_streams()
+    warnings.showwarning = _warn
     try:
-        sys.exit(_command()(standalone_mode=False))
+        code = with_our_help(app)(standalone_mode=False)
+        sys.stdout.flush()  # a full disk is told now, not when Python ends
+        sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+    except ReaderLeft:
+        sys.exit(0)
     except Interrupted as stopped:
-        print(f"\n{stopped}", file=sys.stderr)
+        tell(stopped)
         sys.exit(stopped.code)
     except Exception as error:
         message = _message(error)
@@ -76,29 +82,11 @@ def main() -> None:
             raise
         if not message:  # a command without a verb: its help was printed
             sys.exit(0)
-        print(f"error: {message}", file=sys.stderr)
+        fail(message)
         sys.exit(getattr(error, "code", 2))
     finally:
         # The process ends: looking for garbage among all objects of torch would take 0.4 s.
         gc.freeze()
-
-
-def _write_utf8() -> None:
-    """Write UTF-8 to pipes and files, too: Windows has its own encoding there, without "→"."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=stream.errors)
-
-
-def _command() -> Any:
-    """The command line, with the two options about completion in one line of its help."""
-    command: Any = typer.main.get_command(app)
-    for parameter in command.params:
-        if parameter.name == "show_completion":
-            parameter.hidden = True
-        if parameter.name == "install_completion":
-            parameter.help = "Install tab completion for this shell."
-    return command
 
 
 def _message(error: Exception) -> str | None:
@@ -107,15 +95,15 @@ def _message(error: Exception) -> str | None:
     if format_message is not None:  # typer's own: an unknown option, a missing argument
         return setting_meant(error, sys.argv[1:]) or str(format_message())
     if isinstance(error, OSError) and error.filename:  # such as a folder where a picture should be
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, UserError):
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, UserError | OutputFault):
         return str(error)
     return None
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """Print a warning in one line for a person, without the place in our code."""
-    print(f"warning: {message}", file=sys.stderr)
+    warn(message)
 
 
 # In the order of the help.

@@ -1,12 +1,12 @@
 """`regard doctor`: what is wrong with a run."""
 
-import json
 from dataclasses import asdict
 
 import typer
 
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import AsJson, Device, RunFolder, table
+from regard.cli.terms import AsJson, Device, RunFolder
+from regard.display import say_json, table
 
 
 def doctor(
@@ -20,7 +20,7 @@ def doctor(
 
     rows = run_doctor(run, read_parts(parts), device=device)
     if as_json:
-        print(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
+        say_json([asdict(row) for row in rows])
     else:
         cells = []
         for row in rows:

@@ -1,6 +1,5 @@
 """`regard evaluate`: the scores of a run."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +8,8 @@ import typer
 
 import regard
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import AsJson, Beam, Device, RunFolder, table
+from regard.cli.terms import AsJson, Beam, Device, RunFolder
+from regard.display import say, say_json, table
 from regard.errors import UserError
 
 
@@ -55,19 +55,19 @@ def evaluate(
         parts=read_parts(parts),
     )
     if as_json:
-        print(_evaluation_json(evaluation))
+        say_json(_evaluation_fields(evaluation))
     else:
         _print_evaluation(evaluation)
 
 
-def _evaluation_json(evaluation: Any) -> str:
-    """The scores of an evaluation as a JSON object."""
-    values = evaluation.report.as_dict()
+def _evaluation_fields(evaluation: Any) -> dict[str, Any]:
+    """The scores of an evaluation, for JSON."""
+    values: dict[str, Any] = evaluation.report.as_dict()
     values.update(evaluation.metrics)
     values["seen_in_training"] = evaluation.seen_in_training
     if evaluation.comparison is not None:
         values["against"] = evaluation.comparison._asdict()
-    return json.dumps(values, ensure_ascii=False)
+    return values
 
 
 def _print_evaluation(evaluation: Any) -> None:
@@ -75,13 +75,13 @@ def _print_evaluation(evaluation: Any) -> None:
     table(["score", "value", "meaning"], evaluation.rows())
     if evaluation.seen_in_training is not None:
         occur = "occurs" if evaluation.seen_in_training == 1 else "occur"
-        print(
+        say(
             f"{evaluation.seen_in_training:,} of the {len(evaluation.pairs):,} sources also "
             f"{occur} in the training data"
         )
 
     if evaluation.comparison is not None:
-        print(_compared(evaluation.comparison))
+        say(_compared(evaluation.comparison))
 
 
 def _compared(comparison: Any) -> str:
@@ -106,7 +106,7 @@ def _evaluate_waiting(
     waits = [_wait(word) for word in wait.split(",")]
     rows = evaluate_waiting(run, waits, data, split=split, device=device, parts=parts)
     if as_json:
-        print(json.dumps([asdict(row) | {"wait": f"{row.wait:g}"} for row in rows]))
+        say_json([asdict(row) | {"wait": f"{row.wait:g}"} for row in rows])
         return
 
     cells = [

@@ -1,8 +1,7 @@
 """`regard presets`: configurations that were measured."""
 
-import json
-
-from regard.cli.terms import AsJson, table
+from regard.cli.terms import AsJson
+from regard.display import say_json, table
 from regard.presets import preset as read_preset
 from regard.presets import presets as all_presets
 
@@ -17,4 +16,4 @@ def presets(as_json: AsJson = False) -> None:
         {"name": name, "what": summary, "settings": read_preset(name)}
         for name, summary in summaries.items()
     ]
-    print(json.dumps(entries, ensure_ascii=False))
+    say_json(entries)

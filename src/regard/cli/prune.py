@@ -1,13 +1,13 @@
 """`regard prune`: a run without the attention heads that it can do without."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import AsJson, Device, RunFolder, table
+from regard.cli.terms import AsJson, Device, RunFolder
+from regard.display import say, say_json, table
 from regard.errors import counted
 
 
@@ -38,7 +38,7 @@ def prune(
     )
     facts = pruned.manifest["pruned"]
     if as_json:
-        print(json.dumps(facts))
+        say_json(facts)
         return
 
     scores = [
@@ -50,7 +50,7 @@ def prune(
         f"{head['block']} layer {head['layer'] + 1} head {head['head'] + 1}"
         for head in facts["heads"]
     ]
-    print(
+    say(
         f"{len(heads)} of {counted(facts['of'], 'head')} turned off in {out} (its size and speed "
         f"stay the same): {', '.join(heads) or 'none'}"
     )

@@ -1,6 +1,5 @@
 """`regard runs`: the runs in a folder, as a table."""
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -9,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.terms import AsJson, table
+from regard.cli.terms import AsJson
+from regard.display import say, say_json, table
 from regard.errors import UserError
 
 
@@ -41,9 +41,9 @@ def runs(
     entries = [_entry(path) for path in _run_folders(folder)]
     entries.sort(key=lambda entry: entry.date, reverse=True)
     if as_json:
-        print(json.dumps([asdict(entry) for entry in entries], ensure_ascii=False))
+        say_json([asdict(entry) for entry in entries])
     elif not entries:
-        print(f"No runs in {folder}. Train one: regard train pairs.tsv")
+        say(f"No runs in {folder}. Train one: regard train pairs.tsv")
     else:
         table(["run", "data", "pairs", "size", "dev score", "date"], map(_row, entries))
 

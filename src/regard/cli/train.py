@@ -11,6 +11,7 @@ from regard.cli.completion import data_names, preset_names
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import FileAndSets, second_file
 from regard.config import parse_overrides
+from regard.display import say, shell_word
 from regard.errors import UserError
 
 
@@ -77,7 +78,7 @@ def train(
             f"--overwrite, or choose another folder with --out"
         ) from None
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
-        folder = f'"{run.path}"' if " " in str(run.path) else run.path
-        print(f"\nSaved in {run.path}. Try next:")
-        print(f'  regard translate {folder} "a text"')
-        print(f"  regard evaluate {folder}")
+        folder = shell_word(run.path)
+        say("", f"Saved in {run.path}. Try next:")
+        say(f'  regard translate {folder} "a text"')
+        say(f"  regard evaluate {folder}")

@@ -1,6 +1,5 @@
 """`regard translate`: texts or lines in, answers out."""
 
-import json
 import os
 import select
 import sys
@@ -16,8 +15,9 @@ import typer
 
 import regard
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import Beam, Device, RunFolder, reader_may_leave, refuse_options, table
+from regard.cli.terms import Beam, Device, RunFolder, refuse_options
 from regard.config import build, parse_overrides
+from regard.display import json_text, one_line, plain, table, tell, warn
 from regard.errors import UserError, counted
 
 LINES = {"cpu": 512, "gpu": 8192}
@@ -159,16 +159,20 @@ def translate(
 
     if text:
         bursts: Iterable[list[bytes]] = [list(map(os.fsencode, text))]
-    elif input is None and sys.stdin.isatty():
+    elif input is None and _is_typed():
         bursts = _typed_lines()
     else:
         bursts = _bursts(input, enough)
     results = _answers(translator, bursts, wishes, coverage)
+    on_terminal = output is None and sys.stdout.isatty()
+    visible = plain if on_terminal else one_line
 
     def line(result: Any) -> str:
-        return _line(result, as_json, nbest, coverage)
+        if as_json:
+            return json_text(_object(result, coverage))
+        return _answer_lines(result, nbest, visible)
 
-    _write(results, line, output, attention, warn=not as_json)
+    _write(results, line, output, attention, aloud=not as_json)
 
 
 def _follow(live: Any, text: list[str] | None) -> None:
@@ -178,9 +182,9 @@ def _follow(live: Any, text: list[str] | None) -> None:
     if text:
         blocks: Iterable[bytes] = ["\n".join(text).encode()]
     else:
+        _is_typed()  # refuses a closed stream
         blocks = iter(lambda: os.read(0, 1 << 16), b"")
-    with reader_may_leave():
-        follow(live, blocks)
+    follow(live, blocks)
 
 
 def _show_options(translator: Any, texts: list[str], prefix: str, at: int, count: int) -> None:
@@ -199,21 +203,21 @@ def _write(
     output: Path | None,
     page: Path | None,
     *,
-    warn: bool,
+    aloud: bool,
 ) -> None:
     """Write the line of every result as it comes; the warnings of the first few go to stderr.
 
-    page: where an attention page of the first text goes. warn: whether warnings are printed.
+    page: where an attention page of the first text goes. aloud: whether warnings are printed.
     """
     warned = 0
     first = list(islice(results, 1))  # a mistake shows before anything is written
-    with reader_may_leave(), _opened(output) as sink:
+    with _opened(output) as sink:
         for result, last in chain(first, results):
-            print(line(result), file=sink)
+            sink.write(line(result) + "\n")
 
-            if warn and warned < MOST_WARNED:
+            if aloud and warned < MOST_WARNED:
                 for warning in result.warnings:
-                    print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
+                    warn(f"{result.source[:40]!r}: {warning}")
             warned += bool(result.warnings)
 
             if page is not None:
@@ -223,11 +227,8 @@ def _write(
                 sink.flush()
 
     more = warned - MOST_WARNED
-    if warn and more > 0:
-        print(
-            f"warning: {counted(more, 'more text')} with warnings; add --json to see them all",
-            file=sys.stderr,
-        )
+    if aloud and more > 0:
+        warn(f"{counted(more, 'more text')} with warnings; add --json to see them all")
 
 
 def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
@@ -298,16 +299,14 @@ def _search_settings(words: list[str] | None) -> dict[str, Any]:
     return settings
 
 
-def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
-    """What is printed for one text: its answers, one a line, or a JSON object."""
+def _answer_lines(result: Any, nbest: int, visible: Callable[[str], str]) -> str:
+    """What is printed for one text: its answers, one a line."""
     from regard.records.result import ranking
 
-    if as_json:
-        return json.dumps(_object(result, coverage), ensure_ascii=False)
     if nbest == 1:
-        return str(result.text)
+        return visible(result.text)
     answers = [result, *result.alternatives]
-    return "\n".join(f"{ranking(answer):.4f}\t{answer.text}" for answer in answers)
+    return "\n".join(f"{ranking(answer):.4f}\t{visible(answer.text)}" for answer in answers)
 
 
 def _object(result: Any, coverage: bool) -> dict[str, Any]:
@@ -351,15 +350,24 @@ def _typed_lines() -> Iterator[list[bytes]]:
         import readline  # noqa: F401 - input() uses it: arrow keys, history
 
     end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
-    print(f"Type a text and press Enter. To end, press {end}.", file=sys.stderr)
+    tell(f"Type a text and press Enter. To end, press {end}.")
     while True:
         try:
             line = input("> ")
         except EOFError:
-            print(file=sys.stderr)
+            tell()
             return
         if line.strip():
             yield [os.fsencode(line)]
+
+
+def _is_typed() -> bool:
+    """Whether a person types what is read from standard input."""
+    # Python knows of a closed stream; the command line has opened it again, but not for reading.
+    stream: TextIO | None = sys.stdin
+    if stream is None:
+        raise UserError("standard input is closed: give a text, or a file with --input")
+    return stream.isatty()
 
 
 def _more_soon(stream: RawIOBase) -> bool:

@@ -5,7 +5,6 @@ import math
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from html import escape
 from pathlib import Path
 
 from regard.data.corpus import encode
@@ -16,6 +15,7 @@ from regard.data.readers import fitting_layout
 from regard.data.readers.reader import Layout
 from regard.data.splits import group_references, named_data, open_data
 from regard.data.tasks import TASKS
+from regard.display import html
 from regard.errors import UserError
 from regard.inference.online import check_online
 from regard.inference.translator import Translator, load
@@ -65,8 +65,8 @@ class Evaluation:
 def _html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of texts, each escaped."""
     style = 'style="text-align: left"'
-    lines = ["".join(f"<th {style}>{escape(name)}</th>" for name in headings)]
-    lines += ["".join(f"<td {style}>{escape(cell)}</td>" for cell in row) for row in rows]
+    lines = ["".join(f"<th {style}>{html(name)}</th>" for name in headings)]
+    lines += ["".join(f"<td {style}>{html(cell)}</td>" for cell in row) for row in rows]
     return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
 

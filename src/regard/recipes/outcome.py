@@ -8,6 +8,7 @@ import torch
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import group_references
+from regard.display import plain
 from regard.errors import counted
 from regard.inference.translator import load
 from regard.models.parts import Parts
@@ -39,8 +40,12 @@ class Sample:
 
     def lines(self) -> list[str]:
         """Source, references and answer, one under the other."""
-        references = [f"reference  {target}" for target in self.targets]
-        return [f"source     {self.source}", *references, f"answer     {self.answer}"]
+        references = [f"reference  {plain(target)}" for target in self.targets]
+        return [
+            f"source     {plain(self.source)}",
+            *references,
+            f"answer     {plain(self.answer)}",
+        ]
 
 
 def dev_pairs(run: Run, count: int) -> list[Pair]:
@@ -137,6 +142,5 @@ def _sample_words(run: Run, samples: list[Sample]) -> list[str]:
 
 
 def _cut(line: str) -> str:
-    """The line without what a terminal cannot show, and not too long."""
-    visible = "".join(letter if letter.isprintable() else "·" for letter in line)
-    return visible if len(visible) <= LONGEST else visible[: LONGEST - 1] + "…"
+    """The line, not too long."""
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

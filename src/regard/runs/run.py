@@ -5,7 +5,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from html import escape
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from torch import Tensor
 import regard
 from regard import config as settings
 from regard.config import Config
+from regard.display import html
 from regard.errors import UserError
 from regard.models import Parts, Seq2Seq, build_model
 from regard.runs import storage
@@ -78,7 +78,7 @@ class Run:
                 f'<img alt="learning curves" style="max-width: 100%" '
                 f'src="data:image/png;base64,{content}">'
             )
-        return f"<p><b>{escape(str(self.path))}</b>: {escape(facts)}</p>{picture}"
+        return f"<p><b>{html(str(self.path))}</b>: {html(facts)}</p>{picture}"
 
     @classmethod
     def create(

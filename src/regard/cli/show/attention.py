@@ -19,6 +19,7 @@ from regard.cli.show.terms import (
     wrote,
 )
 from regard.cli.terms import Device, RunFolder, refuse_options
+from regard.display import say_answer
 from regard.errors import UserError
 
 
@@ -80,7 +81,7 @@ def show_attention(
             label=labels.get(how, ""),
             out=out,
         )
-    print(result.text)
+    say_answer(result.text)
     wrote(out, open_it)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.show.terms import Open, Picture, Text, answered, wrote
 from regard.cli.terms import Beam, Device, RunFolder, refuse_options
+from regard.display import say_answer
 
 
 def show_beam(
@@ -25,5 +26,5 @@ def show_beam(
 
     translator, result = answered(run, text, beam=beam, device=device, parts=read_parts(parts))
     beam_tree(translator.tree(text), title=text, out=out)
-    print(result.text)
+    say_answer(result.text)
     wrote(out, open_it)

@@ -1,6 +1,5 @@
 """`regard show evidence`: what an answer depends on."""
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +8,8 @@ import typer
 
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.show.terms import Open, Text, answered, title_of, wrote
-from regard.cli.terms import AsJson, Beam, Device, RunFolder, refuse_options, table
+from regard.cli.terms import AsJson, Beam, Device, RunFolder, refuse_options
+from regard.display import say, say_answer, say_json, table
 from regard.errors import UserError
 
 
@@ -63,17 +63,17 @@ def show_evidence(
         title = f"{title_of(result)} (occlusion)"
         _draw_occlusion(matrices["occlusion"], record, title, out)
     if as_json:
-        print(_evidence_json(result, matrices, head_losses, layers))
+        say_json(_evidence_fields(result, matrices, head_losses, layers))
         return
 
-    print(result.text)
+    say_answer(result.text)
     if out is not None:
         wrote(out, open_it)
     _print_matrices(matrices, record, row)
     if head_losses:
         _print_heads(head_losses)
     elif heads:
-        print("This model has no attention heads.")
+        say("This model has no attention heads.")
     if lens:
         _print_lens(layers, record)
 
@@ -93,10 +93,10 @@ def _draw_occlusion(occlusion: Any, record: Any, title: str, out: Path) -> None:
     )
 
 
-def _evidence_json(
+def _evidence_fields(
     result: Any, matrices: dict[str, Any], head_losses: list[Any], layers: list[Any]
-) -> str:
-    """All evidence of one answer as a JSON object."""
+) -> dict[str, Any]:
+    """All evidence of one answer, for JSON."""
     from regard.inspection.evidence import agreement
 
     record = result.attention
@@ -107,18 +107,15 @@ def _evidence_json(
             correlations[how] = None if math.isnan(correlation) else correlation
 
     values = {name.replace(" × ", "_times_"): matrix.tolist() for name, matrix in matrices.items()}
-    return json.dumps(
-        {
-            "text": result.text,
-            "source": record.source,
-            "target": record.target,
-            **values,
-            "heads": [head._asdict() for head in head_losses],
-            "lens": [[reading._asdict() for reading in layer] for layer in layers],
-            "rank_correlation": correlations,
-        },
-        ensure_ascii=False,
-    )
+    return {
+        "text": result.text,
+        "source": record.source,
+        "target": record.target,
+        **values,
+        "heads": [head._asdict() for head in head_losses],
+        "lens": [[reading._asdict() for reading in layer] for layer in layers],
+        "rank_correlation": correlations,
+    }
 
 
 def _print_matrices(matrices: dict[str, Any], record: Any, row: int | None) -> None:
@@ -130,8 +127,8 @@ def _print_matrices(matrices: dict[str, Any], record: Any, row: int | None) -> N
     else:
         _print_row(matrices, record, row)
     if "attention" in matrices:
-        print(correlation(record, matrices["occlusion"]))
-        print(LIMIT)
+        say(correlation(record, matrices["occlusion"]))
+        say(LIMIT)
 
 
 def _print_strongest(matrices: dict[str, Any], record: Any) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import regard
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import RunFolder, table
+from regard.cli.terms import RunFolder
+from regard.display import say, table
 
 
 def show_model(run: RunFolder, parts: PartsOption = None) -> None:
@@ -29,7 +30,7 @@ def show_model(run: RunFolder, parts: PartsOption = None) -> None:
     ]
     rows.append(("all", "", f"{total:,}", ""))
     table(["part", "shape", "parameters", "share"], rows)
-    print(to_toml({"model": to_settings(opened.config)["model"]}), end="")
+    say(*to_toml({"model": to_settings(opened.config)["model"]}).splitlines())
 
 
 def _shape(parameters: list[Any]) -> str:

@@ -1,6 +1,5 @@
 """What the pictures share: options, an answer to look at, which weights of it, its title."""
 
-import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.display import say, warn
 from regard.errors import UserError, counted
 
 Text = Annotated[str, typer.Argument(help="Text to translate.")]
@@ -28,9 +28,9 @@ Open = Annotated[bool, typer.Option("--open", help="Open the file in a browser."
 
 def wrote(out: Path, open_it: bool) -> None:
     """Print the name of the file that was written and, if asked for, open it."""
-    print(out)
+    say(out)
     if open_it and not webbrowser.open(out.resolve().as_uri()):
-        print(f"warning: no browser found; open {out} yourself", file=sys.stderr)
+        warn(f"no browser found; open {out} yourself")
 
 
 def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
@@ -45,7 +45,7 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
             f"parts; give one sentence of it"
         )
     for warning in result.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     return translator, result
 
 

@@ -18,6 +18,7 @@ from regard.cli.show.terms import (
     wrote,
 )
 from regard.cli.terms import Device, RunFolder, refuse_options
+from regard.display import say_answer
 from regard.errors import UserError
 
 
@@ -66,5 +67,5 @@ def show_training(
     caption = caption_of(record, block, "mean", layer, head)
     title = f"{title_of(result)} ({caption})"
     growth(matrices, *record.sides(block), title=title, out=out)
-    print(result.text)
+    say_answer(result.text)
     wrote(out, open_it)
