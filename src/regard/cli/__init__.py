@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import warnings
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -85,6 +86,8 @@ def main() -> None:
         fail(message)
         sys.exit(getattr(error, "code", 2))
     finally:
+        with suppress(ReaderLeft, OutputFault):  # an error was told already
+            sys.stdout.flush()
         # The process ends: looking for garbage among all objects of torch would take 0.4 s.
         gc.freeze()
 

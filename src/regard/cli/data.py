@@ -174,11 +174,17 @@ def _bars(counts: list[int]) -> list[str]:
     return bars
 
 
+def _verb(count: int, verb: str) -> str:
+    """A verb for so many subjects: 1 repeats, 2 repeat."""
+    return verb if count == 1 else verb.removesuffix("s")
+
+
 def _problems(inspection: "Inspection") -> list[str]:
     """What may be wrong with the data, a line each."""
     leaks = inspection.leaks
     lines = [
-        f"{leaks.duplicates:,} of the training pairs repeat an earlier one",
+        f"{leaks.duplicates:,} of the training pairs {_verb(leaks.duplicates, 'repeats')} an "
+        f"earlier one",
         f"{leaks.dev:,} dev and {leaks.test:,} test sources also occur in the training data",
     ]
     if leaks.near_dev or leaks.near_test:

@@ -45,7 +45,8 @@ def runs(
     elif not entries:
         say(f"No runs in {folder}. Train one: regard train pairs.tsv")
     else:
-        table(["run", "data", "pairs", "size", "dev score", "date"], map(_row, entries))
+        rows = map(_row, entries)
+        table(["run", "data", "pairs", "size", "dev score", "date"], rows, whole=["run", "date"])
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
@@ -87,8 +88,9 @@ def _changed_at(path: Path) -> float:
 
 def _row(entry: Entry) -> tuple[str, ...]:
     """A run as a row of the table."""
+    day = entry.date.split()[0]  # the table is wide already
     if entry.problem:
-        return entry.path, entry.problem, "", "", "", entry.date
+        return entry.path, entry.problem, "", "", "", day
     score = _score_words(entry.score)
     return (
         entry.path,
@@ -96,7 +98,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
         _rounded(entry.pairs),
         _rounded(entry.parameters),
         score,
-        entry.date,
+        day,
     )
 
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
-from io import RawIOBase
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -24,6 +23,8 @@ LINES = {"cpu": 512, "gpu": 8192}
 """Lines that are answered together: on a CPU few, so that answers appear soon."""
 BYTES_A_TOKEN = 4
 """About so many bytes of a file make a token, to tell how much there is to translate."""
+BLOCK = 1 << 16
+"""Bytes that are read at once."""
 MOST_WARNED = 5
 """Texts whose warnings are printed; of the others only how many there are."""
 
@@ -183,7 +184,7 @@ def _follow(live: Any, text: list[str] | None) -> None:
         blocks: Iterable[bytes] = ["\n".join(text).encode()]
     else:
         _is_typed()  # refuses a closed stream
-        blocks = iter(lambda: os.read(0, 1 << 16), b"")
+        blocks = iter(_read_stdin, b"")
     follow(live, blocks)
 
 
@@ -338,10 +339,17 @@ def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes
         raise UserError(f"{path}: no such file")
     if path is not None:
         with path.open("rb", buffering=0) as file:
-            yield from _lines_together(file, enough, lambda: True)
+            yield from _lines_together(lambda: file.read(BLOCK), enough, lambda: True)
     else:
-        with open(0, "rb", buffering=0, closefd=False) as stream:
-            yield from _lines_together(stream, enough, lambda: _more_soon(stream))
+        yield from _lines_together(_read_stdin, enough, _more_soon)
+
+
+def _read_stdin() -> bytes:
+    """What there is to read on standard input; empty at its end."""
+    try:
+        return os.read(0, BLOCK)
+    except OSError as error:
+        raise UserError(f"standard input cannot be read ({error.strerror})") from error
 
 
 def _typed_lines() -> Iterator[list[bytes]]:
@@ -363,31 +371,30 @@ def _typed_lines() -> Iterator[list[bytes]]:
 
 def _is_typed() -> bool:
     """Whether a person types what is read from standard input."""
-    # Python knows of a closed stream; the command line has opened it again, but not for reading.
     stream: TextIO | None = sys.stdin
-    if stream is None:
+    if stream is None:  # as Python has it where the caller closed it
         raise UserError("standard input is closed: give a text, or a file with --input")
     return stream.isatty()
 
 
-def _more_soon(stream: RawIOBase) -> bool:
-    """Whether there is more to read within 20 ms.
+def _more_soon() -> bool:
+    """Whether there is more to read on standard input within 20 ms.
 
     On Windows, where only sockets can be asked, the answer is no.
     """
     if sys.platform == "win32":
         return False
-    readable, _, _ = select.select([stream], [], [], 0.02)
+    readable, _, _ = select.select([0], [], [], 0.02)
     return bool(readable)
 
 
 def _lines_together(
-    stream: RawIOBase, enough: Callable[[], int], more_soon: Callable[[], bool]
+    read: Callable[[], bytes], enough: Callable[[], int], more_soon: Callable[[], bool]
 ) -> Iterator[list[bytes]]:
     """Groups of lines: a group ends with `enough` lines, or where no more come soon."""
     group: list[bytes] = []
     rest = b""  # a line whose end has not come yet
-    while block := stream.read(1 << 16):
+    while block := read():
         *lines, rest = (rest + block).split(b"\n")
         group += lines
         if group and (len(group) >= enough() or not more_soon()):

@@ -11,8 +11,8 @@ from regard.display.text import plain
 _MARKDOWN = re.compile(r"[\\`*\[\]#!|~$]|(?<![^\W_])_|_(?![^\W_])")
 # What JSON allows raw, but a terminal obeys, a browser reorders, or UTF-8 cannot hold.
 _RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# On a page each character stays one character, since tokens are found by their places.
-_ON_A_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSEEN_ON_A_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
+_ISOLATES = re.compile("[\u2066-\u2069]")
 
 
 def markdown(text: object) -> str:
@@ -22,8 +22,11 @@ def markdown(text: object) -> str:
 
 
 def html(text: object) -> str:
-    """The text inside HTML, also inside the quotes of an attribute."""
-    return standard_html.escape(page_text(text))
+    """The text inside HTML, also inside the quotes of an attribute.
+
+    Marks that isolate a direction stay: our own titles have them.
+    """
+    return standard_html.escape(_UNSEEN_ON_A_PAGE.sub(_sign, str(text)))
 
 
 def html_attribute(page: str) -> str:
@@ -32,8 +35,11 @@ def html_attribute(page: str) -> str:
 
 
 def page_text(text: object) -> str:
-    """The text as a page shows it, with a sign for each character that nobody could see."""
-    return _ON_A_PAGE.sub(_sign, str(text))
+    """A text of the user's as a page shows it: a sign for each character that nobody could see.
+
+    Each character stays one, since tokens are found by their places.
+    """
+    return _ISOLATES.sub(_sign, _UNSEEN_ON_A_PAGE.sub(_sign, str(text)))
 
 
 def _sign(match: re.Match[str]) -> str:

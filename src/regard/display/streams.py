@@ -14,7 +14,9 @@ class ReaderLeft(Exception):
 
 
 class OutputFault(Exception):
-    """Standard output cannot be written."""
+    """Standard output cannot be written. The command line exits with `code`."""
+
+    code = 1
 
 
 class StandardOutput(io.TextIOWrapper):

@@ -58,8 +58,13 @@ def dev_pairs(run: Run, count: int) -> list[Pair]:
     return group_references(pairs)
 
 
-def finish(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None:
-    """Write the last two files, samples.txt and the card, and say what came of the training."""
+def finish(
+    run: Run, trainer: Trainer, parts: Parts, reporter: Reporter, *, had_ended: bool
+) -> None:
+    """Write the last two files, samples.txt and the card, and say what came of the training.
+
+    had_ended: whether there was nothing left to train.
+    """
     samples = _samples(run, trainer.device, parts)
     with storage.disk_faults_told(run.path):
         if samples:
@@ -67,7 +72,8 @@ def finish(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None
             storage.write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
         write_card(run)
 
-    reporter.say(end_of_training(run, trainer))
+    if not had_ended:
+        reporter.say(end_of_training(run, trainer))
     reporter.say(_dev_score(run))
     for line in _sample_words(run, samples):
         reporter.say(line)

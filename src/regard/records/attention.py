@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from regard.display import html
+from regard.display import html, page_text
 from regard.errors import UserError, counted
 
 Weights = npt.NDArray[np.float32]
@@ -206,8 +206,9 @@ def isolated(text: str) -> str:
     """The text between marks that keep its direction to itself.
 
     So "source → target" stays in this order where one of them is written from right to left.
+    Marks of the text itself cannot end it.
     """
-    return f"\u2068{text}\u2069"
+    return f"\u2068{page_text(text)}\u2069"
 
 
 def _html_heading(token: str) -> str:

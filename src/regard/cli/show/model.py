@@ -7,6 +7,7 @@ import regard
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import RunFolder
 from regard.display import say, table
+from regard.errors import counted
 
 
 def show_model(run: RunFolder, parts: PartsOption = None) -> None:
@@ -37,4 +38,4 @@ def _shape(parameters: list[Any]) -> str:
     """The shape of the only parameter of a part, or how many there are."""
     if len(parameters) == 1:
         return " × ".join(map(str, parameters[0].shape))
-    return f"{len(parameters)} tensors"
+    return counted(len(parameters), "tensor")
