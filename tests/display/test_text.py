@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import pytest
 
@@ -21,6 +21,7 @@ from regard.display import (
     say_answer,
     shell_word,
     table,
+    undirected,
     warn,
 )
 
@@ -81,6 +82,14 @@ def test_a_long_name_is_shortened_in_its_middle():
 )
 def test_a_path_is_one_word_of_a_command(path, word):
     assert shell_word(path) == word
+
+
+def test_a_windows_path_is_one_word_too():
+    assert shell_word(PureWindowsPath(r"C:\My runs\demo")) == r'"C:\My runs\demo"'
+
+
+def test_undirected_has_no_marks_of_direction():
+    assert undirected("a\u202eb\u2069c\u200f") == "abc\u200f"
 
 
 def test_markdown_has_no_markup():

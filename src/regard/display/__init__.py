@@ -6,7 +6,7 @@ JSON, and `streams` are standard output and error that fail in one line.
 
 from regard.display.markup import html, html_attribute, json_text, markdown, page_text
 from regard.display.terminal import console, fail, say, say_answer, say_json, table, tell, warn
-from regard.display.text import bounded, one_line, plain, safe, shell_word
+from regard.display.text import bounded, one_line, plain, safe, shell_word, undirected
 
 __all__ = [
     "bounded",
@@ -26,5 +26,6 @@ __all__ = [
     "shell_word",
     "table",
     "tell",
+    "undirected",
     "warn",
 ]

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import PureWindowsPath
 
 LONGEST_WORD = 200
 """Characters of a name or value that are shown."""
@@ -14,6 +15,7 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 _UNSEEN_IN_LINES = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _BREAKING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
@@ -45,12 +47,18 @@ def bounded(text: object) -> str:
     return _shortened(line, LONGEST_LINE)
 
 
+def undirected(text: str) -> str:
+    """The text without the marks that override, nest or isolate directions."""
+    return _DIRECTIONS.sub("", text)
+
+
 def shell_word(path: object) -> str:
     """The path as one word of a command line, in quotes if it needs them."""
     word = plain(path)
+    is_posix = not isinstance(path, PureWindowsPath)
     if re.fullmatch(r"[\w@%+=:,./\\~-]+", word):
         return word
-    if re.search(r'["$`!\\]', word):  # in double quotes, a shell would obey these
+    if is_posix and re.search(r'["$`!\\]', word):  # in double quotes, a shell would obey these
         return shlex.quote(word)
     return f'"{word}"'
 

@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from regard.display import html, page_text
+from regard.display import html, undirected
 from regard.errors import UserError, counted
 
 Weights = npt.NDArray[np.float32]
@@ -208,7 +208,7 @@ def isolated(text: str) -> str:
     So "source → target" stays in this order where one of them is written from right to left.
     Marks of the text itself cannot end it.
     """
-    return f"\u2068{page_text(text)}\u2069"
+    return f"\u2068{undirected(text)}\u2069"
 
 
 def _html_heading(token: str) -> str:
