@@ -26,7 +26,7 @@ from regard.cli.show import show
 from regard.cli.terms import TEXTS
 from regard.cli.train import train
 from regard.cli.translate import translate
-from regard.display import fail, say, tell, warn
+from regard.display import fail, note, say, warn
 from regard.display.streams import OutputFault, ReaderLeft, open_streams
 from regard.errors import Interrupted, UserError
 
@@ -75,7 +75,7 @@ def main() -> None:
     except ReaderLeft:
         sys.exit(0)
     except Interrupted as stopped:
-        tell(stopped)
+        note("", stopped)  # after the line in which Ctrl-C was typed
         sys.exit(stopped.code)
     except Exception as error:
         message = _message(error)

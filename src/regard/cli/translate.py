@@ -16,7 +16,7 @@ import regard
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import Beam, Device, RunFolder, refuse_options
 from regard.config import build, parse_overrides
-from regard.display import json_text, one_line, plain, table, tell, warn
+from regard.display import json_text, note, one_line, plain, table, warn
 from regard.errors import UserError, counted
 
 LINES = {"cpu": 512, "gpu": 8192}
@@ -358,12 +358,12 @@ def _typed_lines() -> Iterator[list[bytes]]:
         import readline  # noqa: F401 - input() uses it: arrow keys, history
 
     end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
-    tell(f"Type a text and press Enter. To end, press {end}.")
+    note(f"Type a text and press Enter. To end, press {end}.")
     while True:
         try:
             line = input("> ")
         except EOFError:
-            tell()
+            note()
             return
         if line.strip():
             yield [os.fsencode(line)]

@@ -5,7 +5,7 @@ JSON, and `streams` are standard output and error that fail in one line.
 """
 
 from regard.display.markup import html, html_attribute, json_text, markdown, page_text
-from regard.display.terminal import console, fail, say, say_answer, say_json, table, tell, warn
+from regard.display.terminal import console, fail, note, say, say_answer, say_json, table, warn
 from regard.display.text import bounded, one_line, plain, safe, shell_word, undirected
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "html_attribute",
     "json_text",
     "markdown",
+    "note",
     "one_line",
     "page_text",
     "plain",
@@ -25,7 +26,6 @@ __all__ = [
     "say_json",
     "shell_word",
     "table",
-    "tell",
     "undirected",
     "warn",
 ]

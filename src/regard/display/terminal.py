@@ -35,7 +35,7 @@ def say_json(value: Any) -> None:
     print(json_text(value))
 
 
-def tell(*lines: object) -> None:
+def note(*lines: object) -> None:
     """Print each text as one line, on standard error."""
     for line in lines or ("",):
         print(plain(line), file=sys.stderr)
