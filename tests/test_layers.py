@@ -37,15 +37,10 @@ WITHOUT_TORCH = (
     "scoring",
     "pictures",
     "config",
-<<<<<<< HEAD
     "bounds",
     "errors",
     "presets",
-=======
-    "errors",
-    "presets",
     "display",
->>>>>>> 9523306 (Add display: the one way text from data, names and answers is shown)
 )
 
 
