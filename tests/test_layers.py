@@ -27,7 +27,7 @@ FLOORS = [
     {"text", "records", "presets"},
     {"config"},
     {"bounds", "files"},
-    {"errors"},
+    {"errors", "display"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 WITHOUT_TORCH = (
@@ -41,6 +41,7 @@ WITHOUT_TORCH = (
     "files",
     "errors",
     "presets",
+    "display",
 )
 
 

@@ -99,6 +99,14 @@ def test_h_is_help(words):
     assert call(*words, "-h") == call(*words, "--help")
 
 
+@pytest.mark.parametrize("words", [[], ["train"], ["show", "attention"]])
+def test_a_flag_has_no_type(words, monkeypatch, capfd):
+    monkeypatch.setattr("sys.argv", ["regard", *words, "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "bool" not in capfd.readouterr().out.lower()
+
+
 def test_version():
     assert call("--version") == f"regard {regard.__version__}\n"
 

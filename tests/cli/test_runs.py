@@ -50,6 +50,13 @@ def test_it_fits(columns, two, monkeypatch):
     assert max(map(len, call().splitlines())) <= columns
 
 
+def test_names_are_not_folded_at_80_columns(run, here, monkeypatch):
+    name = "runs/french-english-large-2"
+    shutil.copytree(run.path, here / name)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert f"│ {name} │" in call()
+
+
 def test_json(two, run):
     entries = json.loads(call("--json"))
     assert entries[0]["path"] == "runs/sums"

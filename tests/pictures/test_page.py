@@ -67,7 +67,7 @@ def test_hostile_tokens_stay_in_the_island() -> None:
     )  # the island, the program, and two layers
     for raw in ("alert(1)</", "<img", "<b>&amp;", "😀", "مرحبا", "<!--"):
         assert raw not in page
-    assert "&lt;img src=x onerror=alert(2)&gt; {{DATA}} &#55296;" in page
+    assert "&lt;img src=x onerror=alert(2)&gt; {{DATA}} &#65533;" in page
     data = island(page)
     cross = data["blocks"][0]
     assert cross["columns"][1:] == ["$x_1$", "😀", "مرحبا", "␣"]

@@ -65,7 +65,8 @@ def test_patience_is_told_at_the_end(told):
     assert "Stopped at step 9 of 5,000: the dev loss did not improve in 2 evaluations.\n" in said
 
 
-def test_too_few_checkpoints_are_told_before_training(told):
+def test_too_few_checkpoints_are_told_before_training(told, monkeypatch):
+    monkeypatch.setattr("regard.recipes.fitting.SOON_REPEATED", 6)
     _, said = told(save_every=6)
     line = (
         "only 1 checkpoint will be kept, but `regard show training` needs at least two: to keep "
@@ -73,6 +74,12 @@ def test_too_few_checkpoints_are_told_before_training(told):
     )
     assert line in said
     assert said.index(line) < said.index("Trained for")
+
+
+def test_too_few_checkpoints_of_a_short_training_are_no_topic(told):
+    """It is soon repeated, and most short trainings are tries."""
+    _, said = told(save_every=6)
+    assert "will be kept" not in said
 
 
 def test_enough_checkpoints_are_no_topic(told):
@@ -95,3 +102,22 @@ def test_other_data_has_one(told, tmp_path):
     (tmp_path / "data" / "dev.tsv").write_text("".join(lines[:5]))
     _, said = told(tmp_path / "data")
     assert "5 of the dev sources also occur in the training data" in said
+
+
+def test_one_dev_source_is_singular(told, tmp_path):
+    (tmp_path / "data").mkdir()
+    lines = [f"{n} apples\t{n} pommes\n" for n in range(40)]
+    (tmp_path / "data" / "train.tsv").write_text("".join(lines))
+    (tmp_path / "data" / "dev.tsv").write_text(lines[0] + "99 pears\t99 poires\n")
+    _, said = told(tmp_path / "data")
+    assert "1 of the dev sources also occurs in the training data" in said
+
+
+def test_a_run_that_had_ended_says_so(told, tiny):
+    run, _ = told()
+    stream = io.StringIO()
+    regard.train(run.config, out=run.path, resume=True, reporter=Reporter(stream))
+    said = stream.getvalue()
+    assert "already trained: " in said
+    assert "Trained for" not in said
+    assert "resuming" not in said

@@ -16,10 +16,11 @@ import pytest
 
 from regard import files
 from regard.config import build, parse_overrides, to_settings, to_toml
+from regard.display import shell_word
 from regard.files import disk
 from regard.files import lock as locks
 from regard.recipes import training
-from regard.runs.card import shell_word, write_card
+from regard.runs.card import write_card
 from regard.runs.run import Run
 
 TRAIN = """

@@ -1,6 +1,5 @@
 """`regard data`: list, make and inspect data."""
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.terms import TEXTS, AsJson, FileAndSets, reader_may_leave, second_file, table
+from regard.cli.terms import TEXTS, AsJson, FileAndSets, second_file
 from regard.config import merge, parse_overrides
+from regard.display import console, plain, say, say_answer, say_json, table
 from regard.errors import UserError, counted, nearest
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def data_list(as_json: AsJson = False) -> None:
     ]
 
     if as_json:
-        print(json.dumps(entries, ensure_ascii=False))
+        say_json(entries)
         return
     rows = []
     for entry in entries:
@@ -80,12 +80,11 @@ def data_generate(
             raise UserError(f"{word!r} is not an option: write name=value, such as complexity=3")
         values[name] = value
 
-    with reader_may_leave():
-        for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
-            if as_json:
-                print(json.dumps({"source": source, "target": target}, ensure_ascii=False))
-            else:
-                print(f"{source}\t{target}")
+    for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
+        if as_json:
+            say_json({"source": source, "target": target})
+        else:
+            say_answer(source, target)
 
 
 @data.command("inspect")
@@ -105,7 +104,7 @@ def data_inspect(
     files = {"path": data, **two_files(data, target_file)}
     inspection = inspect_data(merge({"data": files}, parse_overrides(words)))
     if as_json:
-        print(json.dumps(asdict(inspection), ensure_ascii=False))
+        say_json(asdict(inspection))
     else:
         _print_inspection(inspection)
 
@@ -117,21 +116,20 @@ def _print_inspection(inspection: "Inspection") -> None:
         for split in inspection.splits
     ]
     table(["split", "pairs", "source", "target"], rows)
-    for line in inspection.reading:
-        print(line)
+    if inspection.reading:
+        say(*inspection.reading)
 
     count = len(inspection.samples)
-    print(f"\n{counted(count, 'training pair')}, as text and as tokens:\n")
+    say("", f"{counted(count, 'training pair')}, as text and as tokens:", "")
     for sample in inspection.samples:
         _print_text("source", sample.source, sample.source_tokens)
         for target, tokens in zip(sample.targets, sample.target_tokens):
             _print_text("target", target, tokens)
-        print()
+        say()
 
     _print_lengths(inspection)
-    print()
-    print(*_problems(inspection), "", "`regard train` would choose:", sep="\n")
-    print(*(f"  {reason}" for reason in inspection.plan), sep="\n")
+    say("", *_problems(inspection), "", "`regard train` would choose:")
+    say(*(f"  {reason}" for reason in inspection.plan))
 
 
 def _words(words: "Words") -> str:
@@ -141,9 +139,9 @@ def _words(words: "Words") -> str:
 def _print_text(name: str, text: str, tokens: list[str]) -> None:
     """Print the beginning of a text, and below it its tokens with bars between them."""
     for label, line in ((name, text), ("", "|".join(tokens))):
-        shown = line.replace("\n", "\\n")
+        shown = plain(line)
         cut = f"{shown[:MOST_CHARACTERS]}…" if len(shown) > MOST_CHARACTERS else shown
-        print(f"  {label:6}  {cut}")
+        say(f"  {label:6}  {cut}")
 
 
 def _print_lengths(inspection: "Inspection") -> None:
@@ -164,9 +162,7 @@ def _print_lengths(inspection: "Inspection") -> None:
 
 def _bars(counts: list[int]) -> list[str]:
     """A bar and a percentage for each count."""
-    from rich.console import Console
-
-    block = "#" if Console().options.ascii_only else "█"
+    block = "#" if console().options.ascii_only else "█"
     total = max(1, sum(counts))
     most = max(1, *counts)
     bars = []
@@ -178,11 +174,17 @@ def _bars(counts: list[int]) -> list[str]:
     return bars
 
 
+def _verb(count: int, verb: str) -> str:
+    """A verb for so many subjects: 1 repeats, 2 repeat."""
+    return verb if count == 1 else verb.removesuffix("s")
+
+
 def _problems(inspection: "Inspection") -> list[str]:
     """What may be wrong with the data, a line each."""
     leaks = inspection.leaks
     lines = [
-        f"{leaks.duplicates:,} of the training pairs repeat an earlier one",
+        f"{leaks.duplicates:,} of the training pairs {_verb(leaks.duplicates, 'repeats')} an "
+        f"earlier one",
         f"{leaks.dev:,} dev and {leaks.test:,} test sources also occur in the training data",
     ]
     if leaks.near_dev or leaks.near_test:

@@ -1,6 +1,5 @@
 """`regard runs`: the runs in a folder, as a table."""
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -9,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.terms import AsJson, table
+from regard.cli.terms import AsJson
+from regard.display import say, say_json, table
 from regard.errors import UserError
 
 
@@ -41,11 +41,12 @@ def runs(
     entries = [_entry(path) for path in _run_folders(folder)]
     entries.sort(key=lambda entry: entry.date, reverse=True)
     if as_json:
-        print(json.dumps([asdict(entry) for entry in entries], ensure_ascii=False))
+        say_json([asdict(entry) for entry in entries])
     elif not entries:
-        print(f"No runs in {folder}. Train one: regard train pairs.tsv")
+        say(f"No runs in {folder}. Train one: regard train pairs.tsv")
     else:
-        table(["run", "data", "pairs", "size", "dev score", "date"], map(_row, entries))
+        rows = map(_row, entries)
+        table(["run", "data", "pairs", "size", "dev score", "date"], rows, whole=["run", "date"])
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
@@ -87,8 +88,9 @@ def _changed_at(path: Path) -> float:
 
 def _row(entry: Entry) -> tuple[str, ...]:
     """A run as a row of the table."""
+    day = entry.date.split()[0]  # the table is wide already
     if entry.problem:
-        return entry.path, entry.problem, "", "", "", entry.date
+        return entry.path, entry.problem, "", "", "", day
     score = _score_words(entry.score)
     return (
         entry.path,
@@ -96,7 +98,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
         _rounded(entry.pairs),
         _rounded(entry.parameters),
         score,
-        entry.date,
+        day,
     )
 
 

@@ -1,6 +1,5 @@
 """`regard settings`: every setting with its default and its help."""
 
-import json
 import re
 from typing import Annotated, Any
 
@@ -8,8 +7,9 @@ import typer
 
 from regard.bounds import TYPE_WORDS, SettingSpec
 from regard.cli.completion import setting_names
-from regard.cli.terms import AsJson, reader_may_leave
+from regard.cli.terms import AsJson
 from regard.config import all_settings, full_names, to_toml
+from regard.display import console, say_json
 from regard.errors import UserError, nearest
 
 
@@ -34,13 +34,12 @@ def settings(
     """
     found = _matching(words or [])
     if as_json:
-        print(json.dumps([_fields(spec) for spec in found], ensure_ascii=False))
+        say_json([_fields(spec) for spec in found])
         return
 
     is_one = len({spec.full_name for spec in found}) == 1
-    with reader_may_leave():
-        for spec in found:
-            _print_setting(spec, in_full=is_one)
+    for spec in found:
+        _print_setting(spec, in_full=is_one)
 
 
 def _print_setting(spec: SettingSpec, *, in_full: bool) -> None:
@@ -48,20 +47,19 @@ def _print_setting(spec: SettingSpec, *, in_full: bool) -> None:
 
     in_full: say also which values it may have.
     """
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    console = Console(highlight=False)
+    terminal = console()
     title = Text(f"{spec.full_name}={_default(spec)}", style="bold")
     if _is_of_one_kind(spec):
         title.append(f"  ({spec.kind})", style="not bold")
-    console.print(title, soft_wrap=True)
+    terminal.print(title, soft_wrap=True)
 
     help_text = spec.help
     if in_full:
         help_text += f" Allowed: {_allowed(spec)}."
-    console.print(Padding(Text(help_text), (0, 0, 0, 4), expand=False))
+    terminal.print(Padding(Text(help_text), (0, 0, 0, 4), expand=False))
 
 
 def _matching(words: list[str]) -> list[SettingSpec]:

@@ -1,11 +1,9 @@
-"""What the commands share: options that mean the same everywhere, tables, care with texts."""
+"""What the commands share: options that mean the same everywhere, and care with texts."""
 
 import difflib
 import inspect
 import os
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,18 +49,6 @@ Device = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """Let a reader such as `head` leave early; typer would make that exit code 1."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # What is still in the buffer goes nowhere.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-
-
 def second_file(words: list[str] | None) -> tuple[str | None, list[str]]:
     """The second file among the words after DATA, if there is one, and the settings."""
     first, *settings = words or [""]
@@ -88,15 +74,3 @@ def refuse_options(texts: Iterable[str], command: Any) -> None:
                 f"no option {word}{hint} (to pass a text that starts with two dashes, use --input "
                 f"or stdin)"
             )
-
-
-def table(columns: list[str], rows: Iterable[Iterable[str]]) -> None:
-    """Print a table; long cells are folded."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Column, Table
-
-    content = Table(*(Column(name, overflow="fold") for name in columns))
-    for row in rows:
-        content.add_row(*map(escape, row))
-    Console().print(content)

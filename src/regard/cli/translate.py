@@ -1,13 +1,11 @@
 """`regard translate`: texts or lines in, answers out."""
 
-import json
 import os
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
-from io import RawIOBase
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -17,14 +15,17 @@ import typer
 import regard
 from regard import files
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import Beam, Device, RunFolder, reader_may_leave, refuse_options, table
+from regard.cli.terms import Beam, Device, RunFolder, refuse_options
 from regard.config import build, parse_overrides
+from regard.display import json_text, note, one_line, plain, table, warn
 from regard.errors import UserError, counted
 
 LINES = {"cpu": 512, "gpu": 8192}
 """Lines that are answered together: on a CPU few, so that answers appear soon."""
 BYTES_A_TOKEN = 4
 """About so many bytes of a file make a token, to tell how much there is to translate."""
+BLOCK = 1 << 16
+"""Bytes that are read at once."""
 MOST_WARNED = 5
 """Texts whose warnings are printed; of the others only how many there are."""
 
@@ -161,16 +162,20 @@ def translate(
 
     if text:
         bursts: Iterable[list[bytes]] = [list(map(os.fsencode, text))]
-    elif input is None and sys.stdin.isatty():
+    elif input is None and _is_typed():
         bursts = _typed_lines()
     else:
         bursts = _bursts(input, enough)
     results = _answers(translator, bursts, wishes, coverage)
+    on_terminal = output is None and sys.stdout.isatty()
+    visible = plain if on_terminal else one_line
 
     def line(result: Any) -> str:
-        return _line(result, as_json, nbest, coverage)
+        if as_json:
+            return json_text(_object(result, coverage))
+        return _answer_lines(result, nbest, visible)
 
-    _write(results, line, output, attention, warn=not as_json)
+    _write(results, line, output, attention, aloud=not as_json)
 
 
 def _follow(live: Any, text: list[str] | None) -> None:
@@ -180,9 +185,9 @@ def _follow(live: Any, text: list[str] | None) -> None:
     if text:
         blocks: Iterable[bytes] = ["\n".join(text).encode()]
     else:
-        blocks = iter(lambda: os.read(0, 1 << 16), b"")
-    with reader_may_leave():
-        follow(live, blocks)
+        _is_typed()  # refuses a closed stream
+        blocks = iter(_read_stdin, b"")
+    follow(live, blocks)
 
 
 def _show_options(translator: Any, texts: list[str], prefix: str, at: int, count: int) -> None:
@@ -201,21 +206,21 @@ def _write(
     output: Path | None,
     page: Path | None,
     *,
-    warn: bool,
+    aloud: bool,
 ) -> None:
     """Write the line of every result as it comes; the warnings of the first few go to stderr.
 
-    page: where an attention page of the first text goes. warn: whether warnings are printed.
+    page: where an attention page of the first text goes. aloud: whether warnings are printed.
     """
     warned = 0
     first = list(islice(results, 1))  # a mistake shows before anything is written
-    with reader_may_leave(), _opened(output) as sink:
+    with _opened(output) as sink:
         for result, last in chain(first, results):
-            print(line(result), file=sink)
+            sink.write(line(result) + "\n")
 
-            if warn and warned < MOST_WARNED:
+            if aloud and warned < MOST_WARNED:
                 for warning in result.warnings:
-                    print(f"warning: {result.source[:40]!r}: {warning}", file=sys.stderr)
+                    warn(f"{result.source[:40]!r}: {warning}")
             warned += bool(result.warnings)
 
             if page is not None:
@@ -225,11 +230,8 @@ def _write(
                 sink.flush()
 
     more = warned - MOST_WARNED
-    if warn and more > 0:
-        print(
-            f"warning: {counted(more, 'more text')} with warnings; add --json to see them all",
-            file=sys.stderr,
-        )
+    if aloud and more > 0:
+        warn(f"{counted(more, 'more text')} with warnings; add --json to see them all")
 
 
 def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
@@ -297,16 +299,14 @@ def _search_settings(words: list[str] | None) -> dict[str, Any]:
     return settings
 
 
-def _line(result: Any, as_json: bool, nbest: int, coverage: bool) -> str:
-    """What is printed for one text: its answers, one a line, or a JSON object."""
+def _answer_lines(result: Any, nbest: int, visible: Callable[[str], str]) -> str:
+    """What is printed for one text: its answers, one a line."""
     from regard.records.result import ranking
 
-    if as_json:
-        return json.dumps(_object(result, coverage), ensure_ascii=False)
     if nbest == 1:
-        return str(result.text)
+        return visible(result.text)
     answers = [result, *result.alternatives]
-    return "\n".join(f"{ranking(answer):.4f}\t{answer.text}" for answer in answers)
+    return "\n".join(f"{ranking(answer):.4f}\t{visible(answer.text)}" for answer in answers)
 
 
 def _object(result: Any, coverage: bool) -> dict[str, Any]:
@@ -338,10 +338,17 @@ def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes
         raise UserError(f"{path}: no such file")
     if path is not None:
         with path.open("rb", buffering=0) as file:
-            yield from _lines_together(file, enough, lambda: True)
+            yield from _lines_together(lambda: file.read(BLOCK), enough, lambda: True)
     else:
-        with open(0, "rb", buffering=0, closefd=False) as stream:
-            yield from _lines_together(stream, enough, lambda: _more_soon(stream))
+        yield from _lines_together(_read_stdin, enough, _more_soon)
+
+
+def _read_stdin() -> bytes:
+    """What there is to read on standard input; empty at its end."""
+    try:
+        return os.read(0, BLOCK)
+    except OSError as error:
+        raise UserError(f"standard input cannot be read ({error.strerror})") from error
 
 
 def _typed_lines() -> Iterator[list[bytes]]:
@@ -350,35 +357,43 @@ def _typed_lines() -> Iterator[list[bytes]]:
         import readline  # noqa: F401 - input() uses it: arrow keys, history
 
     end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
-    print(f"Type a text and press Enter. To end, press {end}.", file=sys.stderr)
+    note(f"Type a text and press Enter. To end, press {end}.")
     while True:
         try:
             line = input("> ")
         except EOFError:
-            print(file=sys.stderr)
+            note()
             return
         if line.strip():
             yield [os.fsencode(line)]
 
 
-def _more_soon(stream: RawIOBase) -> bool:
-    """Whether there is more to read within 20 ms.
+def _is_typed() -> bool:
+    """Whether a person types what is read from standard input."""
+    stream: TextIO | None = sys.stdin
+    if stream is None:  # as Python has it where the caller closed it
+        raise UserError("standard input is closed: give a text, or a file with --input")
+    return stream.isatty()
+
+
+def _more_soon() -> bool:
+    """Whether there is more to read on standard input within 20 ms.
 
     On Windows, where only sockets can be asked, the answer is no.
     """
     if sys.platform == "win32":
         return False
-    readable, _, _ = select.select([stream], [], [], 0.02)
+    readable, _, _ = select.select([0], [], [], 0.02)
     return bool(readable)
 
 
 def _lines_together(
-    stream: RawIOBase, enough: Callable[[], int], more_soon: Callable[[], bool]
+    read: Callable[[], bytes], enough: Callable[[], int], more_soon: Callable[[], bool]
 ) -> Iterator[list[bytes]]:
     """Groups of lines: a group ends with `enough` lines, or where no more come soon."""
     group: list[bytes] = []
     rest = b""  # a line whose end has not come yet
-    while block := stream.read(1 << 16):
+    while block := read():
         *lines, rest = (rest + block).split(b"\n")
         group += lines
         if group and (len(group) >= enough() or not more_soon()):

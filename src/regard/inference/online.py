@@ -13,6 +13,7 @@ import torch
 
 from regard.bounds import shown
 from regard.config import SearchConfig
+from regard.display import say_answer
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.models.seq2seq import Memory
@@ -178,9 +179,9 @@ def follow(online: Online, blocks: Iterable[bytes]) -> None:
     for block in blocks:
         *ended, rest = decoder.decode(block).replace("\r", "").split("\n")
         for line in ended:
-            print(online.read(line) + online.end(), flush=True)
-        print(online.read(rest), end="", flush=True)
+            say_answer(online.read(line) + online.end(), flush=True)
+        say_answer(online.read(rest), end="", flush=True)
         begun = bool(rest) or (begun and not ended)
 
     if begun:  # the last line may lack its end
-        print(online.end(), flush=True)
+        say_answer(online.end(), flush=True)

@@ -8,7 +8,6 @@ of text, and unpacked when it is chosen.
 
 import base64
 import hashlib
-import html
 import json
 import re
 import zlib
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from regard.display import html, page_text
 from regard.errors import UserError
 from regard.pictures import shown
 from regard.records.attention import AttentionRecord, isolated, words_of_tokens
@@ -137,16 +137,16 @@ def _answer_data(
 ) -> dict[str, Any]:
     """All that the page's script reads as JSON, apart from the precision of the weights."""
     return {
-        "in": record.text_in,
-        "out": record.text_out,
+        "in": page_text(record.text_in),
+        "out": page_text(record.text_out),
         "blocks": blocks,
-        "notes": list(notes),
+        "notes": [page_text(note) for note in notes],
         "words": (
             _words(record.text_in, record.source_spans),
             _words(record.text_out, record.target_spans),
         ),
         "tree": [_tree_row(node) for node in tree],
-        "alternatives": [[text, *_finite(score)] for text, score in alternatives],
+        "alternatives": [[page_text(text), *_finite(score)] for text, score in alternatives],
         "candidates": [
             [[shown(token), *_finite(probability)] for token, probability in step]
             for step in record.candidates
@@ -341,7 +341,7 @@ def _fill_template(title: str, tab: str, data: Mapping[str, Any], chunks: Chunks
 
 def _ascii_html(text: str) -> str:
     """The text as HTML, in ASCII."""
-    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
+    return html(text).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _script_safe_json(data: Mapping[str, Any]) -> str:

@@ -4,9 +4,9 @@ import dataclasses
 import math
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from regard.data.corpus import encode
 from regard.data.items import Items, named_splits, open_items
@@ -16,6 +16,7 @@ from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout
 from regard.data.splits import group_references, named_data, open_data
 from regard.data.tasks import TASKS
+from regard.display import html
 from regard.errors import UserError
 from regard.inference.online import check_online
 from regard.inference.translator import Translator, load
@@ -23,7 +24,7 @@ from regard.models.parts import Parts, listed
 from regard.recipes.preparing import open_split_of, open_splits, seen_in_training
 from regard.records.result import Result
 from regard.runs.run import Run
-from regard.scoring import Report, bleu, bleu_applies, report
+from regard.scoring import Report, bleu, bleu_applies, exact_match, report
 from regard.scoring.latency import average_lagging, delays, laal
 from regard.scoring.significance import Comparison, Metric, paired_bootstrap
 from regard.training.loss import mean_loss
@@ -65,8 +66,8 @@ class Evaluation:
 def _html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of texts, each escaped."""
     style = 'style="text-align: left"'
-    lines = ["".join(f"<th {style}>{escape(name)}</th>" for name in headings)]
-    lines += ["".join(f"<td {style}>{escape(cell)}</td>" for cell in row) for row in rows]
+    lines = ["".join(f"<th {style}>{html(name)}</th>" for name in headings)]
+    lines += ["".join(f"<td {style}>{html(cell)}</td>" for cell in row) for row in rows]
     return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
 
@@ -74,6 +75,7 @@ def evaluate(
     run: str | Path | Run,
     data: str | Path | Items | None = None,
     *,
+    reading: Mapping[str, str] | None = None,
     split: str = "test",
     beam: int | None = None,
     against: str | Path | Run | None = None,
@@ -83,13 +85,15 @@ def evaluate(
     """Judge a run on a split of its own data, or on `data`.
 
     `data` may also be pairs, in any form that `train` takes. A file or pairs are judged as a whole.
+    reading: how to read the file, with settings of the section data: reading={"encoding":
+    "latin-1"}, or of two aligned files reading={"target_file": "text.de"}.
     Each source is translated once, and judged against all its references. `against`: another run to
     compare with, by BLEU, or by exact match where BLEU says nothing. parts: classes of your own
     that the runs need, and metrics of your own: parts={"metric": share_of_short_answers}, a
     function of the answers and of the references of each.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    pairs, seen = _judged_and_seen(run, data, split)
+    pairs, seen = _judged_and_seen(run, data, reading or {}, split)
     sources = [pair.source for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
 
@@ -156,7 +160,8 @@ class Waiting:
     """
 
     wait: float
-    bleu: float
+    bleu: float | None  # None: it says nothing about answers like these
+    exact_match: float
     average_lagging: float
     laal: float
 
@@ -166,6 +171,7 @@ def evaluate_waiting(
     waits: Sequence[float],
     data: str | Path | Items | None = None,
     *,
+    reading: Mapping[str, str] | None = None,
     split: str = "test",
     device: str = "auto",
     parts: Parts = None,
@@ -175,7 +181,8 @@ def evaluate_waiting(
     A wait of inf reads the whole source first. Lagging is counted against the first reference.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    pairs = [pair for pair in group_references(_judged(run, data, split)) if pair.source.strip()]
+    judged = group_references(_judged(run, data, reading or {}, split))
+    pairs = [pair for pair in judged if pair.source.strip()]
     return [_evaluate_wait(run, pairs, wait, device, parts) for wait in waits]
 
 
@@ -198,9 +205,11 @@ def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str, parts:
 
     answers = [result.text for result in results]
     references = [pair.targets for pair in pairs]
+    tokenize = run.config.data.bleu_tokenize
     return Waiting(
         wait,
-        bleu(answers, references, run.config.data.bleu_tokenize).score,
+        bleu(answers, references, tokenize).score if bleu_applies(references, tokenize) else None,
+        exact_match(answers, references),
         sum(lags) / len(lags),
         sum(adaptive_lags) / len(adaptive_lags),
     )
@@ -219,25 +228,30 @@ def _words(translator: Translator, result: Result) -> tuple[list[int], list[int]
 
 
 def _judged_and_seen(
-    run: Run, data: str | Path | Items | None, split: str
+    run: Run, data: str | Path | Items | None, reading: Mapping[str, str], split: str
 ) -> tuple[list[Pair], int | None]:
     """The pairs to judge a run by, and how many of their sources are in its training data.
 
     Each source comes once, with all its targets.
     """
     trained_on = run.config.data
-    if data is None and trained_on.path:
+    if data is None and trained_on.path and not reading:
         splits = open_splits(trained_on)
         pairs = group_references(splits.split(split))
         return pairs, seen_in_training(trained_on, pairs, splits)
 
-    pairs = group_references(_judged(run, data, split))
+    pairs = group_references(_judged(run, data, reading, split))
     return pairs, seen_in_training(trained_on, pairs)
 
 
-def _judged(run: Run, data: str | Path | Items | None, split: str) -> Iterable[Pair]:
+def _judged(
+    run: Run, data: str | Path | Items | None, reading: Mapping[str, str], split: str
+) -> Iterable[Pair]:
     """The pairs to judge a run by: of a split, a whole file, or given from Python."""
     trained_on = run.config.data
+    is_file = isinstance(data, str | Path) and str(data) not in TASKS and Path(data).is_file()
+    if reading and not is_file:
+        raise UserError(f"data.{next(iter(reading))} says how to read a file: give the file too")
     if data is None and not trained_on.path:
         return _kept(run, split)
     if data is None:
@@ -250,7 +264,10 @@ def _judged(run: Run, data: str | Path | Items | None, split: str) -> Iterable[P
     if is_file and spec not in TASKS:
         layout = Layout(trained_on.source or None, trained_on.target or None)
         layout = fitting_layout(Path(spec), layout)
-        return open_data(spec, source=layout.source, target=layout.target, dev=0, test=0).train
+        columns: dict[str, Any] = {"source": layout.source, "target": layout.target}
+        if "target_file" in reading:
+            columns = {}  # two files side by side have none
+        return open_data(spec, **columns | dict(reading), dev=0, test=0).train
 
     if spec == trained_on.path:
         everything = dataclasses.replace(trained_on, limit=0)

@@ -40,6 +40,8 @@ from regard.training.parallel import World
 from regard.training.start import initial_model, make_trainer
 from regard.training.trainer import Progress, Trainer, Trouble, Validate
 
+SOON_REPEATED = 1000
+"""Steps of a training that nobody minds to repeat, with more checkpoints."""
 Callback = Callable[[Event], Any]
 """A function of the user's own, which returns True to end the training."""
 
@@ -63,6 +65,7 @@ def fit(
         if run.config.train.threads:
             torch.set_num_threads(run.config.train.threads)
         trainer = _resumed_trainer(run, parts, reporter, extended, world)
+        had_ended = trainer.progress.finished
         forecast(trainer, reporter.say)
         _say_if_few_checkpoints(run, trainer, reporter)
         validate = _validator(run, world.device, parts)
@@ -78,7 +81,7 @@ def fit(
 
         if world.rank == 0:
             _average(run, trainer, validate, reporter, parts)
-            finish(run, trainer, parts, reporter)
+            finish(run, trainer, parts, reporter, had_ended=had_ended)
         world.wait()
     return run
 
@@ -120,7 +123,7 @@ def _resumed_trainer(
 
 def _say_if_few_checkpoints(run: Run, trainer: Trainer, reporter: Reporter) -> None:
     """Say before training that `show training` will have too few checkpoints to draw."""
-    if trainer.progress.finished:
+    if trainer.progress.finished or trainer.steps < SOON_REPEATED:
         return
     count = count_kept(trainer)
     if count < 2:

@@ -8,6 +8,7 @@ import torch
 from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import group_references
+from regard.display import plain
 from regard.errors import counted
 from regard.files import disk_faults_told, write_text
 from regard.inference.translator import load
@@ -39,8 +40,12 @@ class Sample:
 
     def lines(self) -> list[str]:
         """Source, references and answer, one under the other."""
-        references = [f"reference  {target}" for target in self.targets]
-        return [f"source     {self.source}", *references, f"answer     {self.answer}"]
+        references = [f"reference  {plain(target)}" for target in self.targets]
+        return [
+            f"source     {plain(self.source)}",
+            *references,
+            f"answer     {plain(self.answer)}",
+        ]
 
 
 def dev_pairs(run: Run, count: int) -> list[Pair]:
@@ -53,8 +58,13 @@ def dev_pairs(run: Run, count: int) -> list[Pair]:
     return group_references(pairs)
 
 
-def finish(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None:
-    """Write the last two files, samples.txt and the card, and say what came of the training."""
+def finish(
+    run: Run, trainer: Trainer, parts: Parts, reporter: Reporter, *, had_ended: bool
+) -> None:
+    """Write the last two files, samples.txt and the card, and say what came of the training.
+
+    had_ended: whether there was nothing left to train.
+    """
     samples = _samples(run, trainer.device, parts)
     with disk_faults_told(run.path):
         if samples:
@@ -62,7 +72,8 @@ def finish(run: Run, trainer: Trainer, parts: Parts, reporter: Reporter) -> None
             write_text(run.path / "samples.txt", "\n\n".join(blocks) + "\n")
         write_card(run)
 
-    reporter.say(end_of_training(run, trainer))
+    if not had_ended:
+        reporter.say(end_of_training(run, trainer))
     reporter.say(_dev_score(run))
     for line in _sample_words(run, samples):
         reporter.say(line)
@@ -138,6 +149,5 @@ def _sample_words(run: Run, samples: list[Sample]) -> list[str]:
 
 
 def _cut(line: str) -> str:
-    """The line without what a terminal cannot show, and not too long."""
-    visible = "".join(letter if letter.isprintable() else "·" for letter in line)
-    return visible if len(visible) <= LONGEST else visible[: LONGEST - 1] + "…"
+    """The line, not too long."""
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

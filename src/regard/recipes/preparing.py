@@ -337,10 +337,12 @@ def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
         return
     near = ""
     if leaks.near_dev:
-        near = f" ({leaks.near_dev:,} more differ only in case or punctuation)"
+        differ = "differs" if leaks.near_dev == 1 else "differ"
+        near = f" ({leaks.near_dev:,} more {differ} only in case or punctuation)"
+    occur = "occurs" if leaks.dev == 1 else "occur"
     reporter.warn(
-        f"{leaks.dev:,} of the dev sources also occur in the training data{near}: dev scores will "
-        f"be too high"
+        f"{leaks.dev:,} of the dev sources also {occur} in the training data{near}: dev scores "
+        f"will be too high"
     )
 
 

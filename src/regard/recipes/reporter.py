@@ -7,15 +7,16 @@ notebook, nothing if asked.
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from html import escape
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment
+
+from regard.display import bounded, console, html, plain, table
 
 NOTEBOOK_SECONDS = 5.0  # between two pictures
 LINE_SECONDS = 10.0  # between two lines
@@ -42,21 +43,24 @@ class Reporter:
         self.display: Any = _notebook_display() if stream is None else None
         usual = sys.stderr if self.display is None else sys.stdout
         # Without force_jupyter, Rich would make a paragraph of HTML of each line in a notebook.
-        self.console = Console(
-            file=stream or usual, highlight=False, soft_wrap=True, force_jupyter=False
-        )
+        self.console = console(stream or usual, soft_wrap=True, force_jupyter=False)
         # A terminal would break a long line within a word; a file keeps it whole.
         self.console.soft_wrap = not self.console.is_terminal
         self.quiet = quiet
 
     def say(self, text: str) -> None:
-        """Print a line, unless the reporter is quiet."""
+        """Print a text as one line, unless the reporter is quiet."""
         if not self.quiet:
-            self.console.print(text, markup=False)
+            self.console.print(plain(text))
 
     def warn(self, text: str) -> None:
         """Print a warning, even if the reporter is quiet."""
-        self.console.print(f"warning: {text}", markup=False, style="yellow")
+        self.console.print(f"warning: {bounded(text)}", style="yellow")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Iterable[str]], title: str) -> None:
+        """Print a table with a title, unless the reporter is quiet."""
+        if not self.quiet:
+            table(columns, rows, stream=self.console.file, title=title)
 
     @contextmanager
     def progress(self, note: str, *, after: float = 3.0) -> Iterator[Callable[[float], None]]:
@@ -107,7 +111,7 @@ class Reporter:
             nonlocal drawn_at
             left = [pace.left()] if pace.done < total else []
             text = " · ".join([f"{pace.done:,} of {total:,}", *left, *newest])
-            bar = f"<progress value={pace.share:.3f} max=1></progress> {escape(text)}"
+            bar = f"<progress value={pace.share:.3f} max=1></progress> {html(text)}"
             handle.update(self.display.HTML(f"<p>{bar}</p>{picture()}"))
             drawn_at = time.monotonic()
 
@@ -215,7 +219,7 @@ class _BarLine:
     def update(self, done: int, *notes: str, at_most: float = math.inf) -> None:
         """Note what the line shows when it is drawn next."""
         self._pace.note(done, at_most)
-        self._notes = notes
+        self._notes = tuple(map(plain, notes))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         pace = self._pace

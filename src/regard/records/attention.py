@@ -6,12 +6,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
+from regard.display import html, undirected
 from regard.errors import UserError, counted
 
 Weights = npt.NDArray[np.float32]
@@ -157,7 +157,7 @@ class AttentionRecord:
 
         rows = ["<td></td>" + "".join(map(_html_heading, column_tokens))]
         for token, weights in zip(row_tokens, self.matrix(block)):
-            heading = f'<th scope="row" style="{HEADING}">{escape(token)}</th>'
+            heading = f'<th scope="row" style="{HEADING}">{html(token)}</th>'
             cells = [_html_cell(token, other, w) for other, w in zip(column_tokens, weights)]
             rows.append(heading + "".join(cells))
 
@@ -206,8 +206,9 @@ def isolated(text: str) -> str:
     """The text between marks that keep its direction to itself.
 
     So "source → target" stays in this order where one of them is written from right to left.
+    Marks of the text itself cannot end it.
     """
-    return f"\u2068{text}\u2069"
+    return f"\u2068{undirected(text)}\u2069"
 
 
 def _html_heading(token: str) -> str:
@@ -215,12 +216,12 @@ def _html_heading(token: str) -> str:
     style = f"{HEADING}; text-align: center; vertical-align: bottom; min-width: 1.3em"
     if len(token) > 2:
         style = f"{HEADING}; writing-mode: vertical-rl"
-    return f'<th scope="col" style="{style}">{escape(token)}</th>'
+    return f'<th scope="col" style="{style}">{html(token)}</th>'
 
 
 def _html_cell(token: str, other: str, weight: float) -> str:
     """A cell of a table, the darker the more `token` looks at `other`."""
-    title = escape(f"{isolated(token)} → {isolated(other)}: {weight:.2f}")
+    title = html(f"{isolated(token)} → {isolated(other)}: {weight:.2f}")
     return f'<td title="{title}" style="background: rgba(0,114,178,{weight:.3f})"></td>'
 
 

@@ -1,10 +1,10 @@
 """One HTML page as a value: a notebook shows it, and it can be written to a file."""
 
 from dataclasses import dataclass
-from html import escape
 from os import PathLike
 from pathlib import Path
 
+from regard.display import html_attribute
 from regard.errors import UserError
 from regard.files import write_output
 
@@ -25,9 +25,9 @@ class Page:
     def _repr_html_(self) -> str:
         """The page in a frame, where its script runs apart from the notebook."""
         if len(self.html) > LARGEST:
-            return f"<p>{escape(repr(self))}</p>"
+            return f"<p>{html_attribute(repr(self))}</p>"
         return (
-            f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts allow-downloads" '
+            f'<iframe srcdoc="{html_attribute(self.html)}" sandbox="allow-scripts allow-downloads" '
             f'title="attention" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
         )
 

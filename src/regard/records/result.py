@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -14,6 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from regard.display import html
 from regard.errors import UserError, counted
 from regard.records.attention import AttentionRecord, Span
 from regard.records.page import Page, page_path
@@ -92,14 +92,14 @@ class Result:
 
     def _repr_html_(self) -> str:
         """For a notebook: the answer, what to know about it, and its attention; no script."""
-        answer = f"<bdi>{escape(self.source)}</bdi> → <b><bdi>{escape(self.text)}</bdi></b>"
+        answer = f"<bdi>{html(self.source)}</bdi> → <b><bdi>{html(self.text)}</bdi></b>"
         lines = [f"<p>{answer} <small>score {self.score:.3f}</small></p>"]
-        lines += [f"<p>warning: {escape(warning)}</p>" for warning in self.warnings]
+        lines += [f"<p>warning: {html(warning)}</p>" for warning in self.warnings]
         if self.ids and not self.parts and self.translator is not None:
             try:
                 lines.append(self.attention._repr_html_())
             except UserError as error:  # several models have no attention in common
-                lines.append(f"<p>{escape(str(error))}</p>")
+                lines.append(f"<p>{html(str(error))}</p>")
         return "".join(lines)
 
     def __getstate__(self) -> dict[str, Any]:

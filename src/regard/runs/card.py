@@ -1,8 +1,8 @@
 """The model card of a run: its README.md."""
 
-import re
-from pathlib import Path, PurePath
+from pathlib import Path
 
+from regard.display import markdown, shell_word
 from regard.errors import counted
 from regard.files import write_text
 from regard.runs.run import Run
@@ -14,23 +14,23 @@ def write_card(run: Run, note: str = "") -> None:
     facts = run.manifest
     data = Path(config.data.path).name or "pairs from Python"
     model = ", ".join(
-        f"{name} {getattr(config.model, name)}"
+        f"{name} {markdown(getattr(config.model, name))}"
         for name in ("kind", "width", "encoder_layers", "decoder_layers")
         if hasattr(config.model, name)
     )
     folder = shell_word(run.path)
     lines = [
-        f"# {run.path.name}\n",
-        f"A text-to-text model trained with Regard {facts.get('regard', '?')} "
-        f"(torch {facts.get('torch', '?')}).\n",
+        f"# {markdown(run.path.name)}\n",
+        f"A text-to-text model trained with Regard {markdown(facts.get('regard', '?'))} "
+        f"(torch {markdown(facts.get('torch', '?'))}).\n",
         "| | |\n|---|---|",
-        f"| data | {data}: {counted(facts.get('pairs', 0), 'pair')}, "
+        f"| data | {markdown(data)}: {counted(facts.get('pairs', 0), 'pair')}, "
         f"{counted(facts.get('duplicates', 0), 'duplicate')}, "
         f"{counted(facts.get('leaks', 0), 'dev source')} also in the training data |",
         f"| tokens | {_tokens(run)} |",
         f"| model | {model}; {facts.get('parameters', 0):,} parameters |",
-        f"| best on dev | {_best_scores(run) or 'not evaluated'} (checkpoint {run.best}, chosen by "
-        f"{config.train.metric}) |",
+        f"| best on dev | {_best_scores(run) or 'not evaluated'} (checkpoint "
+        f"{markdown(run.best)}, chosen by {markdown(config.train.metric)}) |",
         f"| search | beam {config.search.width}, length penalty {config.search.length_penalty} |\n",
         f"To use it, run this where it was trained (or give the path of this folder):\n\n"
         f'```\nregard translate {folder} "a text"\nregard evaluate {folder}\n```\n',
@@ -42,17 +42,10 @@ def write_card(run: Run, note: str = "") -> None:
     write_text(run.path / "README.md", "\n".join(lines) + "\n")
 
 
-def shell_word(path: PurePath) -> str:
-    """The path as one word of a command line, in quotes if it needs them."""
-    word = str(path)
-    is_plain = re.fullmatch(r"[\w@%+=:,./\\~-]+", word) is not None
-    return word if is_plain else f'"{word}"'
-
-
 def _tokens(run: Run) -> str:
     """What texts are split into, how many different tokens there are, and what comes before."""
     text = run.config.text
-    parts = [text.tokenizer, f"{run.source.size:,} source", f"{run.target.size:,} target"]
+    parts = [markdown(text.tokenizer), f"{run.source.size:,} source", f"{run.target.size:,} target"]
     if text.lowercase:
         parts.append("lower-cased")
     if text.spaced_punctuation:
@@ -72,4 +65,4 @@ def _best_scores(run: Run) -> str:
     best = scores.get(run.best, {})
     metrics = ("loss", "accuracy", "exact_match", "bleu", run.config.train.metric)
     names = [name for name in dict.fromkeys(metrics) if name in best]
-    return ", ".join(f"{name} {best[name]:.4g}" for name in names)
+    return ", ".join(f"{markdown(name)} {best[name]:.4g}" for name in names)

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from html import escape
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from regard.config import Config
 from regard.data.corpus import Corpus, digest_of
 from regard.data.held_out import read_held_out
 from regard.data.pairs import Pair
+from regard.display import html
 from regard.errors import Failed, UserError, counted
 from regard.files import ASIDE, append, disk_faults_told, remove, sync, write_text
 from regard.files.holder import clear, holder, sign
@@ -102,7 +102,7 @@ class Run:
                 f'<img alt="learning curves" style="max-width: 100%" '
                 f'src="data:image/png;base64,{content}">'
             )
-        return f"<p><b>{escape(str(self.path))}</b>: {escape(facts)}</p>{picture}"
+        return f"<p><b>{html(str(self.path))}</b>: {html(facts)}</p>{picture}"
 
     @classmethod
     def create(

@@ -1,0 +1,162 @@
+"""`regard evaluate`: the scores of a run."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import regard
+from regard.cli.parts import PartsOption, read_parts
+from regard.cli.terms import AsJson, Beam, Device, FileAndSets, RunFolder, second_file
+from regard.config import parse_overrides
+from regard.display import say, say_json, table
+from regard.errors import UserError, counted
+
+READING = ("source", "target", "header", "encoding", "target_file")
+"""Settings that say how a file is read."""
+
+
+def evaluate(
+    run: RunFolder,
+    data: Annotated[
+        str | None, typer.Argument(help="Data to score on, instead of the run's own.")
+    ] = None,
+    settings: FileAndSets = None,
+    split: Annotated[
+        str, typer.Option(help="Split to score: train, dev, test, or (for some tasks) long.")
+    ] = "test",
+    beam: Beam = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A run to compare with, by paired bootstrap (RUN minus this one)."),
+    ] = None,
+    as_json: AsJson = False,
+    wait: Annotated[
+        str | None,
+        typer.Option(help="Simultaneous translation, k source tokens behind (wait-k): 1,3,5,inf."),
+    ] = None,
+    device: Device = "auto",
+    parts: PartsOption = None,
+) -> None:
+    """Score a run.
+
+    Example: `regard evaluate runs/demo --split dev`
+
+    Two files side by side: `regard evaluate runs/demo text.en text.fr`
+    """
+    reading = _how_to_read(data, settings)
+    if wait is not None:
+        if beam or against:
+            raise UserError(
+                "--wait decodes greedily and scores one run: remove --beam and --against"
+            )
+        _evaluate_waiting(run, wait, data, reading, split, as_json, device, read_parts(parts))
+        return
+    evaluation = regard.evaluate(
+        run,
+        data,
+        reading=reading,
+        split=split,
+        beam=beam,
+        against=against,
+        device=device,
+        parts=read_parts(parts),
+    )
+    if as_json:
+        say_json(_evaluation_fields(evaluation))
+    else:
+        _print_evaluation(evaluation)
+
+
+def _how_to_read(data: str | None, words: list[str] | None) -> dict[str, Any]:
+    """How to read the data: a second file beside it, or settings such as data.encoding=latin-1."""
+    if not words:
+        return {}
+    from regard.recipes.training import two_files
+
+    target_file, settings = second_file(words)
+    given = parse_overrides(settings)
+    for section, values in given.items():
+        for name in values:
+            if section != "data" or name not in READING:
+                known = ", ".join(f"data.{one}" for one in READING)
+                raise UserError(f"{section}.{name} cannot be set here; only {known} can")
+    return two_files(data, target_file) | given.get("data", {})
+
+
+def _evaluation_fields(evaluation: Any) -> dict[str, Any]:
+    """The scores of an evaluation, for JSON."""
+    values: dict[str, Any] = evaluation.report.as_dict()
+    values.update(evaluation.metrics)
+    values["seen_in_training"] = evaluation.seen_in_training
+    if evaluation.comparison is not None:
+        values["against"] = evaluation.comparison._asdict()
+    return values
+
+
+def _print_evaluation(evaluation: Any) -> None:
+    """Print the scores of an evaluation, and how it compares with another run."""
+    table(["score", "value", "meaning"], evaluation.rows())
+    if evaluation.seen_in_training is not None:
+        occur = "occurs" if evaluation.seen_in_training == 1 else "occur"
+        say(
+            f"{evaluation.seen_in_training:,} of {counted(len(evaluation.pairs), 'source')} also "
+            f"{occur} in the training data"
+        )
+
+    if evaluation.comparison is not None:
+        say(_compared(evaluation.comparison))
+
+
+def _compared(comparison: Any) -> str:
+    """A comparison in one line, its scores from 0 to 100."""
+    name = "exact match" if comparison.metric == "exact_match" else "BLEU"
+    scale = 100 if comparison.metric == "exact_match" else 1
+    low = f"{scale * comparison.low:+.2f}"
+    high = f"{scale * comparison.high:+.2f}"
+    return (
+        f"{name} {scale * comparison.a:.2f} against {scale * comparison.b:.2f}: difference "
+        f"{scale * comparison.difference:+.2f} (95% confidence interval {low} to {high}, p = "
+        f"{comparison.p:.3f})"
+    )
+
+
+def _evaluate_waiting(
+    run: Path,
+    wait: str,
+    data: str | None,
+    reading: dict[str, Any],
+    split: str,
+    as_json: bool,
+    device: str,
+    parts: Any,
+) -> None:
+    """Score a run that translates simultaneously, for each number of `wait`."""
+    from regard.recipes.evaluation import evaluate_waiting
+
+    waits = [_wait(word) for word in wait.split(",")]
+    rows = evaluate_waiting(
+        run, waits, data, reading=reading, split=split, device=device, parts=parts
+    )
+    if as_json:
+        say_json([asdict(row) | {"wait": f"{row.wait:g}"} for row in rows])
+        return
+
+    has_bleu = any(row.bleu is not None for row in rows)
+    quality = "BLEU" if has_bleu else "exact match"
+    cells = []
+    for row in rows:
+        score = f"{row.exact_match:.1%}" if row.bleu is None else f"{row.bleu:.2f}"
+        cells.append((f"{row.wait:g}", score, f"{row.average_lagging:.2f}", f"{row.laal:.2f}"))
+    table(["wait", quality, "AL", "LAAL"], cells)
+
+
+def _wait(word: str) -> float:
+    """A whole number from 1, or inf."""
+    if word != "inf" and not (word.isdecimal() and len(word) < 10 and int(word)):
+        raise UserError(
+            f"--wait {word[:20]!r}: expected whole numbers from 1, or inf, separated by commas, "
+            f"such as 1,3,5,inf"
+        )
+    return float(word)

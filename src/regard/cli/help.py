@@ -1,0 +1,34 @@
+"""The help as people read it: one line about completion, and no type after a flag."""
+
+from typing import Any
+
+import typer
+import typer.main
+
+
+def with_our_help(app: typer.Typer) -> Any:
+    """The command line of an app."""
+    command: Any = typer.main.get_command(app)
+    for parameter in command.params:
+        if parameter.name == "show_completion":
+            parameter.hidden = True
+        if parameter.name == "install_completion":
+            parameter.help = "Install tab completion for this shell."
+    _hide_types_of_flags(command)
+    return command
+
+
+def _hide_types_of_flags(command: Any) -> None:
+    """Show `--version` in the help of a command and of those below it, not `--version <bool>`."""
+    parameters_of = command.get_params
+
+    def get_params(context: Any) -> list[Any]:
+        parameters: list[Any] = parameters_of(context)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.display_type_rich = lambda ctx: None
+        return parameters
+
+    command.get_params = get_params
+    for inner in getattr(command, "commands", {}).values():
+        _hide_types_of_flags(inner)

@@ -1,0 +1,84 @@
+"""`regard train`: data in, a run out."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import regard
+from regard.cli.completion import data_names, preset_names
+from regard.cli.parts import PartsOption, read_parts
+from regard.cli.terms import FileAndSets, second_file
+from regard.config import parse_overrides
+from regard.display import say, shell_word
+from regard.errors import UserError
+
+
+def train(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A built-in task, a named corpus, a file or a folder.",
+            autocompletion=data_names,
+        ),
+    ],
+    settings: FileAndSets = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Start from a preset; `regard presets` lists them.", autocompletion=preset_names
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Read settings from a TOML file, such as another run's config.toml."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write the run to. Default: runs/NAME.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a run that stopped.")] = False,
+    start_from: Annotated[
+        Path | None, typer.Option("--from", help="Fine-tune: start from the weights of this run.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing run in the folder.")
+    ] = False,
+    parts: PartsOption = None,
+) -> None:
+    """Train a model.
+
+    Example: `regard train pairs.tsv train.steps=5000`
+
+    Two files side by side: `regard train text.en text.de`
+    """
+    from regard.runs.claim import Taken
+
+    target_file, words = second_file(settings)
+    sections: dict[str, Any] = parse_overrides(words)
+    try:
+        run = regard.train(
+            data,
+            target_file,
+            preset=preset,
+            config=config,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            start_from=start_from,
+            parts=read_parts(parts),
+            **sections,
+        )
+    except Taken as error:
+        if error.folder is None:
+            raise
+        raise UserError(
+            f"{error.folder} already exists: resume it with --resume, replace it with "
+            f"--overwrite, or choose another folder with --out"
+        ) from None
+    if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
+        folder = shell_word(run.path)
+        say("", f"Saved in {run.path}. Try next:")
+        say(f'  regard translate {folder} "a text"')
+        say(f"  regard evaluate {folder}")
