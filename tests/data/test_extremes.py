@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ FEW = {"one line": "a b\tc\n", "two lines": "a b\tc\nd\te f\n", "all the same": 
 def test_too_few_pairs_to_hold_any_out_train(train, text: str) -> None:
     run, said = train(text)
     assert "dev uses the training pairs" in said
-    assert "also occur in the training data: dev scores will be too high" in said
+    assert re.search(r"also occurs? in the training data: dev scores will be too high", said)
     assert run.manifest["pairs"] == text.count("\n")
     assert math.isfinite(run.records()[-1]["loss"])
     regard.load(run)("a b")
@@ -89,6 +90,6 @@ def test_near_duplicates_are_told(train, tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("stop\ty\ngo  on!\tx\nGO ON\tx\nnew\ty\n")
     _, said = train(tmp_path)
     assert (
-        "1 of the dev sources also occur in the training data "
+        "1 of the dev sources also occurs in the training data "
         "(2 more differ only in case or punctuation)" in said
     )

@@ -254,6 +254,7 @@ class Sums:
 
 
 def test_memory_stays_below_sixteen_bytes_a_pair() -> None:
+    leaks(from_iterable(Sums(), dev=100, test=100))  # what is made once is made now
     tracemalloc.start()
     try:
         splits = from_iterable(Sums(), dev=100, test=100)
@@ -385,7 +386,7 @@ def test_evaluate_tells_what_stands_in_training(run, tmp_path: Path, command) ->
     assert everything.seen_in_training == len(everything.pairs) == len({*train})
     told = command("evaluate", run.path, tmp_path / "mixed.tsv").stdout
     seen = len({*train[:4]})
-    assert f"{seen} of the {seen + 1} sources also occur in the training data" in told
+    assert f"{seen} of {seen + 1} sources also occur in the training data" in told
     figures = json.loads(command("evaluate", run.path, "--json").stdout)
     assert figures["seen_in_training"] == 0
     assert seen_in_training(replace(run.config.data, path=""), [Pair("a", ("b",), 1)]) is None

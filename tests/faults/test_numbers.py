@@ -142,7 +142,7 @@ def poison(monkeypatch):
         return total * math.nan if kind == "loss" else total
 
     monkeypatch.setattr(Trainer, "_gradient", gradient)
-    monkeypatch.setattr("regard.recipes.fitting.finish", lambda run, trainer, parts, reporter: None)
+    monkeypatch.setattr("regard.recipes.fitting.finish", lambda *parts, **more: None)
 
     def ask(where):
         asked[:] = [where]

@@ -135,7 +135,7 @@ def test_who_looks_ahead_is_refused(model):
     if model.encoder.causal:
         return
     with pytest.raises(UserError, match=r"model\.causal=true"):
-        Translator(model, None, type("Some", (), {"size": 30})).online(3)
+        Translator(model, None, type("Some", (), {"size": 30, "first": 16})).online(3)
 
 
 # ---- text ----
@@ -213,9 +213,8 @@ def cut(text):
 @pytest.mark.parametrize("wait", [0, 0.5, -1])
 def test_a_wait_of_nothing_is_refused(wait, build, transformer):
     with pytest.raises(UserError, match="at least 1"):
-        Translator(build(transformer(causal=True)), None, type("Some", (), {"size": 30})).online(
-            wait
-        )
+        tokens = type("Some", (), {"size": 30, "first": 16})
+        Translator(build(transformer(causal=True)), None, tokens).online(wait)
 
 
 # ---- the command line ----

@@ -471,7 +471,7 @@ def test_training_leaves_torch_as_it_was(train, monkeypatch, fails):
     """Its threads, and what is drawn next: from torch, NumPy and Python."""
     threads = torch.get_num_threads()
     if fails:
-        monkeypatch.setattr("regard.recipes.fitting.finish", lambda *args: 1 / 0)
+        monkeypatch.setattr("regard.recipes.fitting.finish", lambda *args, **more: 1 / 0)
 
     def drawn():
         return torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()

@@ -15,13 +15,13 @@ from regard.text.vocabulary import FIRST
 
 
 def gradient_flow(
-    model: Seq2Seq, length: int = 100, *, sentences: int = 16, seed: int = 0
+    model: Seq2Seq, length: int = 100, *, sentences: int = 16, seed: int = 0, first: int = FIRST
 ) -> npt.NDArray[np.float64]:
     """Norm of the gradient at the embedding of each token, nearest first: (length,).
 
     The gradient is that of the last target token's loss, scaled so that the nearest token has norm
     1. The first half of the tokens is the target, the second half the source. All tokens are
-    random, and norms are averaged over sentences.
+    random, and norms are averaged over sentences. first: the first id that is not reserved.
     """
     model = deepcopy(model).double().eval()  # in single precision a vanishing gradient is soon 0
     source_table = model.encoder.get_submodule("embedding")
@@ -31,8 +31,8 @@ def gradient_flow(
     source_length = length - length // 2
     target_length = length // 2 + 1  # the last token is only predicted
     generator = torch.Generator().manual_seed(seed)
-    source = _random_tokens(source_table, (sentences, source_length), generator)  # (B, S)
-    target = _random_tokens(target_table, (sentences, target_length), generator)  # (B, T + 1)
+    source = _random_tokens(source_table, first, (sentences, source_length), generator)
+    target = _random_tokens(target_table, first, (sentences, target_length), generator)
 
     logits = model(source, torch.full((sentences,), source_length), target[:, :-1])  # (B, T, V)
     loss = F.cross_entropy(logits[:, -1], target[:, -1], reduction="sum")
@@ -54,10 +54,12 @@ def _keep_outputs(*tables: nn.Module) -> list[Tensor]:
     return outputs
 
 
-def _random_tokens(table: nn.Module, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Any tokens of this embedding's vocabulary but the reserved ones."""
+def _random_tokens(
+    table: nn.Module, first: int, shape: tuple[int, int], generator: torch.Generator
+) -> Tensor:
+    """Tokens (B, T), any of this embedding's vocabulary from id `first` on."""
     size = table.get_parameter("weight").shape[0]
-    return torch.randint(FIRST, size, shape, generator=generator)
+    return torch.randint(first, size, shape, generator=generator)
 
 
 def textbook(width: int = 64, seed: int = 0) -> dict[str, Seq2Seq]:

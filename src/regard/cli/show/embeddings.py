@@ -32,7 +32,6 @@ def show_embeddings(
     Example: `regard show embeddings runs/demo --tokens cat,dog,eats,sleeps`
     """
     from regard.pictures.embeddings import embedding_map
-    from regard.text.vocabulary import FIRST
 
     opened = regard.Run.open(run)
     if side not in ("source", "target"):
@@ -46,16 +45,17 @@ def show_embeddings(
     if tokens:
         ids = _ids_of(tokens, tokenizer)
     else:
-        start = FIRST
+        start = tokenizer.first
         if tokenizer.kind == "bpe":
             start += 256  # skip the single bytes, which come first
         ids = list(range(start, min(tokenizer.size, start + (count or 60))))
     vectors = half.embedding.weight.detach()[ids].numpy()  # (ids, D)
 
     vocabulary = "shared by source and target" if opened.config.text.share else side
+    ordinary = tokenizer.size - tokenizer.first
     title = (
-        f"{opened.path.name}, {vocabulary}: {len(ids):,} of {tokenizer.size - FIRST:,} tokens, "
-        f"without the {FIRST} special ones"
+        f"{opened.path.name}, {vocabulary}: {len(ids):,} of {ordinary:,} tokens, without the "
+        f"{tokenizer.first} special ones"
     )
     embedding_map(vectors, tokenizer.token_texts(ids), title=title, out=out)
     wrote(out, open_it)

@@ -38,11 +38,13 @@ def show_gradients(
     if runs:
         opened = [regard.Run.open(run) for run in runs]
         own = read_parts(parts)
-        models = {run.path.name: run.model(parts=own) for run in opened}
+        flows = {
+            run.path.name: gradient_flow(run.model(parts=own), length, first=run.source.first)
+            for run in opened
+        }
     else:
-        models = textbook()
+        flows = {name: gradient_flow(model, length) for name, model in textbook().items()}
         title += ": untrained, RNN and LSTM without attention"
 
-    flows = {name: gradient_flow(model, length) for name, model in models.items()}
     gradients(flows, title=title, answer=length // 2, out=out)
     wrote(out, open_it)
