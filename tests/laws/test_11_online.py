@@ -212,9 +212,10 @@ def cut(text):
 
 @pytest.mark.parametrize("wait", [0, 0.5, -1])
 def test_a_wait_of_nothing_is_refused(wait, build, transformer):
+    tokens = type("Some", (), {"size": 30, "first": 16})
+    translator = Translator(build(transformer(causal=True)), None, tokens)
     with pytest.raises(UserError, match="at least 1"):
-        tokens = type("Some", (), {"size": 30, "first": 16})
-        Translator(build(transformer(causal=True)), None, tokens).online(wait)
+        translator.online(wait)
 
 
 # ---- the command line ----
