@@ -16,6 +16,7 @@ import runpy
 import signal
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -167,7 +168,8 @@ class Stage:
         if one.plan.signal and one.words == one.plan.at:
             time.sleep(one.plan.delay)
             one.signalled = time.monotonic()
-            os.kill(one.pid, one.plan.signal)
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(one.pid, one.plan.signal)
 
     def close(self):
         for one in self.all:
