@@ -326,7 +326,8 @@ def check_stopped(one, said, about):
 def check_refusal(stage, one, line, about):
     """A process that was refused names the one that has the run, or the run that is there."""
     asked = set(one.plan.flags)
-    created = [e for e in stage.events if e.kind == "created" and e.when < one.ended]
+    # A run is there a little before its creator tells "created".
+    made = [e for e in stage.events if e.kind == "creating" and e.when < one.ended]
     if found := BUSY.fullmatch(line):
         folder = Path(found["folder"]).name
         kinds = {"preparing": ["claimed"], "training": ["claimed", "locked"]}[found["what"]]
@@ -343,7 +344,7 @@ def check_refusal(stage, one, line, about):
             assert int(found["pid"]) in [other.pid for other in able], about
     elif found := TAKEN.fullmatch(line):
         assert not asked & {"--resume", "--overwrite"}, about
-        assert Path(found["folder"]).name in [e.folder.name for e in created], about
+        assert Path(found["folder"]).name in [e.folder.name for e in made], about
     elif found := CHANGED.fullmatch(line):
         assert any("--overwrite" in o.plan.flags for o in stage.all if o is not one), about
     else:
