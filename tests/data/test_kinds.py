@@ -120,11 +120,14 @@ def test_what_is_a_header(tmp_path: Path, first: str) -> None:
 
 SENTENCES = [f"this is line {n}.\tdas ist Zeile {n}." for n in range(9)]
 WORDS = ["cat\tkæt", "dog\tdɒɡ", "sun\tsʌn", "map\tmæp", "hen\thɛn", "pig\tpɪɡ"]
+DATES = [f"{n} may 200{n}\t200{n}-05-0{n}" for n in range(1, 9)]
 UNKNOWN_HEADERS = {
     "words before sentences": ("frage\tantwort", SENTENCES, True),
     "phrases before sentences": ("English text\tGerman text", SENTENCES, True),
     "capitals before small letters": ("Wort\tLaute", WORDS, True),
     "a name before numbers": ("wort\tzahl", [f"w{n}\t{n}" for n in range(9)], True),
+    "a name before dates": ("written\tiso", DATES, True),
+    "a date among dates": ("9 may 2009\t2009-05-09", DATES, False),
     "a word among words": ("bat\tbæt", WORDS, False),
     "a word among some sentences": ("Go.\tGeh.", SENTENCES, False),
     "few lines": ("frage\tantwort", SENTENCES[:3], False),
@@ -660,3 +663,9 @@ def test_how_a_few_pairs_were_split_is_told(tmp_path: Path) -> None:
         f"{tmp_path}/pairs.tsv: only 3 pairs (1 for training, 1 for dev, 1 for test), too few to "
         f"learn from; a useful model needs thousands"
     ]
+
+
+def test_a_header_of_a_csv_is_told_by_the_digits_below_it(tmp_path: Path) -> None:
+    lines = ["written,iso", *(date.replace("\t", ",") for date in DATES)]
+    splits = opened(tmp_path / "pairs.csv", "\n".join(lines))
+    assert len(texts(splits)) == len(DATES)

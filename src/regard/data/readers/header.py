@@ -32,7 +32,7 @@ _CODES = frozenset(
 )
 _NUMBERING = ("", "#", "id", "index", "idx", "no", "nr", "num", "number", "key", "unnamed: 0")
 _NAME = re.compile(r"[^\W\d][\w .()/:-]{0,38}[\w)]|[^\W\d_]")
-_NUMBER = re.compile(r"[-+]?\d+([.,]\d+)*")
+_DIGIT = re.compile(r"\d")
 _SEEN = 5  # rows at least, to tell a header by how the others look
 _MOST = 0.9
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
@@ -56,13 +56,12 @@ def is_header(first: Sequence[str], others: Sequence[Sequence[str]], *, strict: 
 
 
 def _looks_different(names: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
-    """Whether the other lines have a number where the first has a name, or whole sentences."""
+    """Whether the other lines have digits where the first has a name, or whole sentences."""
     rows = [row for row in others if len(row) == len(names)]
     if len(rows) < _SEEN:
         return False
     for column, name in enumerate(names):
-        numbers = all(_NUMBER.fullmatch(row[column].strip()) for row in rows)
-        if numbers and name and not _NUMBER.fullmatch(name):
+        if name and not _DIGIT.search(name) and all(_DIGIT.search(row[column]) for row in rows):
             return True
     single = all(len(name.split()) == 1 for name in names)
     return single and all(len(cell.split()) > 1 for row in rows for cell in row[:2])
@@ -76,8 +75,8 @@ def may_be_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool
     if len(others) < _SEEN or any(len(name.split()) > 3 for name in names):
         return False
     for column, name in enumerate(names):
-        cells = [row[column].strip() for row in others]
-        if all(map(_NUMBER.fullmatch, cells)) and not _NUMBER.fullmatch(name):
+        cells = [row[column] for row in others]
+        if not _DIGIT.search(name) and _most(cells, lambda cell: _DIGIT.search(cell) is not None):
             return True
 
     cells = [cell.strip() for row in others for cell in row]
