@@ -7,7 +7,7 @@ import torch
 
 from regard.config import RNNConfig, TransformerConfig, build
 from regard.errors import UserError
-from regard.models import build_model, least_parameters
+from regard.models import build_model
 from regard.nn import Position, Score
 
 SMALL = {"width": 8, "ffn": 12, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
@@ -158,39 +158,3 @@ def test_dropout_of_the_embeddings_alone():
         build_model(replace(c, dropout=0.3, embedding_dropout=0.0), 30, 30).encoder.dropout == 0.0
     )
     assert build_model(replace(c, dropout=0.3), 30, 30).decoder.dropout == 0.3
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"tie": "none"},
-        {"tie": "target", "activation": "swiglu", "norm": "rms"},
-        {"feedforward": False, "bias": False},
-        {"position": "learned", "max_positions": 9000},
-        {"position": "relative", "relative_clip": 900, "heads": 1},
-        {"score": "additive"},
-        {"score": "multiplicative", "heads": 1},
-        {"ffn": 4000, "encoder_layers": 3},
-        {"ffn": 1, "decoder_layers": 3},
-        {"kind": "rnn", "embedding": 2, "cell": "rnn", "attention": "none"},
-        {"kind": "rnn", "embedding": 900, "cell": "gru", "bidirectional": False},
-        {"kind": "rnn", "score": "additive", "score_width": 3000},
-        {"kind": "rnn", "encoder_layers": 3, "decoder_layers": 4, "attention": "before"},
-        {"kind": "rnn", "embedding": 64, "tie": "all"},
-        {"kind": "rnn", "cell": "linear", "tie": "inputs", "readout": "context"},
-        {"tie": "inputs", "output_bias": True},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("size", [20, 5000])
-def test_the_least_number_of_parameters(model, size):
-    config = build({"model": {"width": 64} | model}).model
-    least = least_parameters(config, size, size)
-    made = sum(parameter.numel() for parameter in build_model(config, size, size).parameters())
-    assert least <= made <= 8 * least
-
-
-def test_parts_of_ones_own_have_any_number_of_parameters():
-    for model in (SMALL, RNN):
-        config = build({"model": model | {"score": "custom:MyScore"}}).model
-        assert least_parameters(config, 20, 20) == 0

@@ -10,7 +10,7 @@ from regard.config import CustomConfig, RNNConfig, TransformerConfig
 from regard.errors import UserError
 from regard.models import build_model
 from regard.models import size as module
-from regard.models.size import check_size, count_parameters
+from regard.models.size import check_size, count_parameters, has_own_parts
 from regard.nn import devices
 
 SMALL = TransformerConfig(width=16, ffn=24, heads=2, encoder_layers=3, decoder_layers=2)
@@ -52,6 +52,15 @@ def test_the_count_is_that_of_the_model(config):
 
 def test_a_model_of_ones_own_is_not_counted():
     assert count_parameters(CustomConfig(), 10**6, 10**6) == 0
+
+
+def test_parts_of_ones_own_may_have_any_number_of_parameters():
+    assert not has_own_parts(SMALL)
+    assert not has_own_parts(RNN)
+    assert has_own_parts(CustomConfig())
+    for name in ("score", "position", "block"):
+        assert has_own_parts(replace(SMALL, **{name: "custom:Mine"}))
+    assert has_own_parts(replace(RNN, score="custom:Mine"))
 
 
 HUGE = TransformerConfig(width=2**16, ffn=2**20, heads=16, encoder_layers=1000, decoder_layers=1000)

@@ -1,6 +1,6 @@
 """Encoder-decoder models, built from the parts in `regard.nn`."""
 
-from regard.models.build import build_model, least_parameters
+from regard.models.build import build_model
 from regard.models.learner import Learner, Sums
 from regard.models.parts import Parts
 from regard.models.seq2seq import Decoder, Encoder, Memory, Seq2Seq
@@ -16,5 +16,4 @@ __all__ = [
     "Sums",
     "build_model",
     "copy_weights",
-    "least_parameters",
 ]

@@ -39,57 +39,6 @@ def build_model(
     return builders[config.kind](config, source_size, target_size, parts)
 
 
-def least_parameters(config: ModelConfig, source_size: int, target_size: int) -> int:
-    """How many parameters the model of a config has at least; at most eight times as many.
-
-    Computed without building it, so that a config that came with weights can be compared with them
-    first. 0: parts are the user's own, so it is not known.
-    """
-    if isinstance(config, CustomConfig) or is_own(config.score):
-        return 0
-    if isinstance(config, RNNConfig):
-        return _least_of_rnn(config, source_size, target_size)
-    if is_own(config.position) or is_own(config.block):
-        return 0
-    return _least_of_transformer(config, source_size, target_size)
-
-
-def _least_of_transformer(config: TransformerConfig, source_size: int, target_size: int) -> int:
-    width = config.width
-    attentions = config.encoder_layers + 2 * config.decoder_layers
-    layers = config.encoder_layers + config.decoder_layers
-    count = attentions * 4 * width * width
-    if config.feedforward:
-        count += layers * 2 * width * config.ffn
-    if config.position == "learned":
-        count += 2 * config.max_positions * width
-    if config.position == "relative":
-        count += layers * 2 * (2 * config.relative_clip + 1) * (width // config.heads)
-    return count + _tables(config.tie, source_size, target_size, width, width)
-
-
-def _least_of_rnn(config: RNNConfig, source_size: int, target_size: int) -> int:
-    width = config.width
-    gates = {"linear": 1, "rnn": 1, "gru": 3, "lstm": 4}[config.cell]
-    directions = 2 if config.bidirectional else 1
-    count = 2 * gates * width * config.embedding
-    count += config.encoder_layers * gates * width * (width // directions)
-    count += config.decoder_layers * gates * width * width
-    if config.attention != "none" and config.score == "additive":
-        count += 2 * width * (config.score_width or width)
-    return count + _tables(config.tie, source_size, target_size, config.embedding, width)
-
-
-def _tables(tie: str, source_size: int, target_size: int, width: int, output_width: int) -> int:
-    """The parameters of the embeddings and, where it has its own, of the output layer."""
-    count = target_size * width
-    if tie in ("none", "target"):
-        count += source_size * width
-    if tie in ("none", "inputs"):
-        count += target_size * output_width
-    return count
-
-
 def _part(kind: str, name: str, known: Mapping[str, Any], parts: Parts) -> Any:
     """The class of this name, or the one that was given for custom:Name."""
     return find_part(kind, name, parts) if is_own(name) else look_up(kind, name, known)

@@ -4,6 +4,7 @@ import torch
 
 from regard.config import CustomConfig, ModelConfig, RNNConfig, TransformerConfig
 from regard.errors import UserError
+from regard.models.parts import is_own
 from regard.nn.devices import free_memory
 
 WEIGHT = 4  # bytes of a parameter: models are made in float32
@@ -39,12 +40,24 @@ def _gigabytes(size: int) -> str:
 
 
 def count_parameters(config: ModelConfig, source_size: int, target_size: int) -> int:
-    """The parameters of the model that `build_model` makes; those of the user's own parts are 0."""
+    """The parameters of the model that `build_model` makes; those of the user's own parts are 0.
+
+    Whether it has such: `has_own_parts`.
+    """
     if isinstance(config, CustomConfig):
         return 0
     if isinstance(config, RNNConfig):
         return _rnn(config, source_size, target_size)
     return _transformer(config, source_size, target_size)
+
+
+def has_own_parts(config: ModelConfig) -> bool:
+    """Whether parts are the user's own, so that nobody knows how many parameters they have."""
+    if isinstance(config, CustomConfig) or is_own(config.score):
+        return True
+    return isinstance(config, TransformerConfig) and (
+        is_own(config.position) or is_own(config.block)
+    )
 
 
 def _transformer(config: TransformerConfig, source_size: int, target_size: int) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import regard
 from regard import config as settings
-from regard.config import Config
+from regard.config import Config, CustomConfig
 from regard.data.corpus import Corpus, digest_of
 from regard.data.held_out import read_held_out
 from regard.data.pairs import Pair
@@ -27,7 +27,8 @@ from regard.files.holder import clear, holder, sign
 from regard.files.lock import is_at
 from regard.files.lock import lock as lock_file
 from regard.files.reading import read_bytes
-from regard.models import Parts, Seq2Seq, build_model, least_parameters
+from regard.models import Parts, Seq2Seq, build_model
+from regard.models.size import count_parameters, has_own_parts
 from regard.runs import storage
 from regard.runs.claim import Claim
 from regard.runs.facts import check_facts
@@ -44,7 +45,8 @@ WEIGHTS = {"model.safetensors", "raw.safetensors", "optimizer.safetensors"}
 CHECKPOINT_FILES = {*WEIGHTS, "progress.json"}
 START = "start"  # a folder of a fine-tuned run: the weights it starts from
 FILES = re.compile(
-    r"manifest\.json|config\.toml|best|log\.jsonl|curves\.png|samples\.txt|README\.md|attention\.html"
+    r"manifest\.json|config\.toml|best|log\.jsonl|curves\.png|samples\.txt|README\.md|"
+    r"attention\.html"
 )
 """The files of a run that are written again and again, or at its end."""
 CHECKPOINTS = re.compile(r"step-\d+|averaged")
@@ -248,28 +250,32 @@ class Run:
         return files
 
     def _check_size(self, where: Path, header: Header) -> None:
-        """Refuse weights that are far fewer or far more than the config's model has.
+        """Refuse weights that are fewer or more than the config's model has.
 
         So neither a config nor a file can ask for more memory than the other one accounts for.
         """
-        model = self.config.model
-        stored = numbers_in(header)
-        least = least_parameters(model, self.source.size, self.target.size)
-        if least == 0:  # not known
+        count = self._parameters()
+        if count is None:
             return
-
-        most = 8 * least + 10**6
-        fewest = getattr(model, "encoder_layers", 0) + getattr(model, "decoder_layers", 0)
-        if where.name == "optimizer.safetensors":  # up to three numbers for each weight
-            least = 0
-            fewest = 0
-            most *= 3
-        if not least <= stored <= most or len(header) < fewest:
+        stored = numbers_in(header)
+        if where.name == "optimizer.safetensors":  # up to three numbers a parameter, and counters
+            fits = stored <= 4 * count
+        else:
+            model = self.config.model
+            assert not isinstance(model, CustomConfig)
+            layers = model.encoder_layers + model.decoder_layers
+            fits = stored == count and len(header) >= layers
+        if not fits:
             raise Corrupt(
                 f"{where}: the weights do not match the config: {counted(stored, 'number')} in "
-                f"{counted(len(header), 'tensor')}, for a model of at least "
-                f"{counted(least, 'parameter')}"
+                f"{counted(len(header), 'tensor')}, for a model of {counted(count, 'parameter')}"
             )
+
+    def _parameters(self) -> int | None:
+        """How many parameters the model has, by its config; None: parts are the user's own."""
+        if has_own_parts(self.config.model):
+            return None
+        return count_parameters(self.config.model, self.source.size, self.target.size)
 
     def best_checkpoint(self) -> dict[str, bytes]:
         """The files of the best checkpoint.
@@ -311,11 +317,12 @@ class Run:
             self._check_size(file, header)
             return
 
-        least = least_parameters(self.config.model, self.source.size, self.target.size)
-        if least > self.manifest.get("parameters", least):
+        count = self._parameters()
+        noted = self.manifest.get("parameters")
+        if count is not None and noted is not None and count > noted:
             raise Corrupt(
-                f"{self.path / 'config.toml'}: a model of at least {least:,} parameters, but "
-                f"{storage.MANIFEST} says {counted(self.manifest['parameters'], 'parameter')}"
+                f"{self.path / 'config.toml'}: a model of {count:,} parameters, but "
+                f"{storage.MANIFEST} says {counted(noted, 'parameter')}"
             )
 
     def model(self, name: str = "best", parts: Parts = None) -> Seq2Seq:
