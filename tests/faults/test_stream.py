@@ -87,8 +87,9 @@ def follow(process, lines) -> None:
     print({at: f"{size / 1024:.1f} MiB" for at, size in seen.items()})
     early = statistics.median(size for at, size in seen.items() if at <= lines // 2)
     late = statistics.median(size for at, size in seen.items() if at > lines // 2)
-    # A reading goes up and down by some MiB, with the lengths of a burst; the median does not.
-    assert late - early < 4 * 1024, seen
+    # Readings go up and down by some MiB with the size of a burst, and the median by 4.3 once.
+    # Keeping each line's result, the smallest leak worth the name, costs over 20 MiB here.
+    assert late - early < 12 * 1024, seen
 
 
 def test_a_reader_that_leaves_early_ends_it_cleanly(run):
