@@ -18,6 +18,7 @@ from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.help import with_our_help
+from regard.cli.interruption import repeat_ignored_interrupts
 from regard.cli.presets import presets
 from regard.cli.prune import prune
 from regard.cli.runs import runs
@@ -65,6 +66,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     open_streams()
+    repeat_ignored_interrupts()
     warnings.showwarning = _warn
     try:
         code = with_our_help(app)(standalone_mode=False)
