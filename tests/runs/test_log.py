@@ -78,3 +78,26 @@ def test_rewinding_ends_a_last_line_that_was_cut(run, tmp_path, monkeypatch):
     run.rewind_log(3)
     run.log("dev", step=4, loss=1.0)
     assert [entry["step"] for entry in run.records()] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "dev", "step": 3',
+        '{"kind": "a"}, {"kind": "b"}',
+        '{"kind": "a", "deep": {"kind": "b"}}',
+        '{"kind": "dev", "step": 1, "loss": 0.5, "text": "}, {"}',
+        '[{"kind": "a"}]',
+        '"{"',
+        '{"kind": "a", "kind": "b"}',
+        '{"kind": "a", "values": [' + "1, " * 9_000 + "1]}",
+        '{"kind": "a", "values": ' + "[" * 4_000 + "]" * 4_000 + "}",
+    ],
+)
+def test_lines_parsed_together_are_as_lines_parsed_alone(path, line):
+    good = json.dumps(GOOD)
+    for lines in ([good, line, good], [line, line], [good, '{"kind": "', line], [line, "]", good]):
+        content = [text.encode() + b"\n" for text in lines]
+        path.write_bytes(b"".join(content))
+
+        assert list(log.read_lines(path)) == [(text, log._entry(text)) for text in content]

@@ -302,8 +302,8 @@ class _Hooks:
 def _draw_curves(run: Run) -> None:
     """Draw the curves of loss and accuracy, once there are any."""
     with disk_faults_told(run.path):
-        records = run.records()
-        if any(record["kind"] in ("train", "dev") for record in records):
+        records = run.records("train", "dev")
+        if records:
             curves({run.path.name: records}, run.path / "curves.png")
 
 

@@ -358,12 +358,12 @@ class Run:
         """Append one entry to log.jsonl."""
         append(self.path / "log.jsonl", json.dumps({"kind": kind, **values}) + "\n")
 
-    def records(self) -> list[dict[str, Any]]:
-        """The entries of the log, without those cut short by a crash or a full disk.
+    def records(self, *kinds: str) -> list[dict[str, Any]]:
+        """The entries of the log, or those of these kinds, but for what a crash cut short.
 
         Of more than 100,000 entries, evenly some.
         """
-        return some_entries(self.path / "log.jsonl")
+        return some_entries(self.path / "log.jsonl", kinds)
 
     def looks(self) -> Iterator[dict[str, Any]]:
         """The log entries of all evaluations on dev."""
@@ -378,19 +378,19 @@ class Run:
 
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""
-        lines = []
         log = self.path / "log.jsonl"
         is_changed = log.is_symlink() or not log.exists()
-        for line, entry in read_lines(self.path / "log.jsonl"):
+        kept = bytearray()
+        for line, entry in read_lines(log):
             if entry is None or entry.get("step", 0) > step or entry["kind"] == "average":
                 is_changed = True
                 continue
+            kept += line
             if not line.endswith(b"\n"):
                 is_changed = True
-                line += b"\n"
-            lines.append(line)
+                kept += b"\n"
         if is_changed:
-            write_text(self.path / "log.jsonl", b"".join(lines).decode())
+            write_text(log, kept.decode())
 
     @contextmanager
     def locked(self) -> Iterator[None]:

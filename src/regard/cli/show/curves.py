@@ -25,5 +25,5 @@ def show_curves(
     names = [run.path.name for run in opened]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in opened]
-    curves({name: run.records() for name, run in zip(names, opened)}, out)
+    curves({name: run.records("train", "dev") for name, run in zip(names, opened)}, out)
     wrote(out, open_it)

@@ -479,10 +479,11 @@ def _logged_record(case: Case) -> dict[str, Any] | None:
     if run.best != "averaged":
         wanted = {"kind": "dev", "step": int(run.best.removeprefix("step-"))}
     wanted_items = wanted.items()
-    records = [
-        record for record in run.records() if record.items() >= wanted_items and "tokens" in record
-    ]
-    return records[-1] if records else None
+    found = None
+    for record in run.looks():
+        if record.items() >= wanted_items and "tokens" in record:
+            found = record
+    return found
 
 
 # Heads
