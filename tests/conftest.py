@@ -2,10 +2,12 @@
 itself.
 """
 
+import json
+import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,7 @@ hypothesis.settings.load_profile("regard")
 # that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+ASKED = str(Path(__file__).with_name("asked.py"))
 Settings = dict[str, dict[str, Any]]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -95,19 +98,50 @@ def run(tiny: Settings, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="session")
-def command() -> Command:
-    """`python -m regard …` in a process of its own."""
+def processes() -> Any:
+    """A server that has imported everything forks each child at once."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(
+        [
+            "regard.recipes.training",
+            "regard.recipes.evaluation",
+            "regard.cli",
+            "torch._dynamo",
+            "matplotlib.pyplot",
+            "typer._adapters",
+            "rich.progress",
+            "pytest",
+        ]
+    )
+    return made
 
-    def call(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "regard", *map(str, words)],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-            | more.pop("env", {}),
-            **more,
-        )
+
+@pytest.fixture(scope="session")
+def command(processes: Any, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """`regard …` in a process of its own, which need not import torch again."""
+
+    def call(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        folder = tmp_path_factory.mktemp("command")
+        environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+        given = {
+            "commands": [[str(word) for word in words]],
+            "folder": str(folder),
+            "place": str(cwd or Path.cwd()),
+            "environment": environment,
+            "bare": False,
+            "draws": True,
+        }
+        process = processes.Process(target=runpy.run_path, args=(ASKED, given))
+        process.start()
+        process.join(180)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(given["commands"][0], 180)
+
+        [code] = json.loads((folder / "told.json").read_text())["codes"]
+        out = (folder / "0.out").read_text(encoding="utf-8")
+        err = (folder / "0.err").read_text(encoding="utf-8")
+        return subprocess.CompletedProcess(given["commands"][0], code, out, err)
 
     return call
 

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -27,7 +26,7 @@ def test_the_commands(tmp_path, command):
     for _, *rest in words:
         rest = [word.replace("train.steps=5000", "train.steps=4") for word in rest]
         short = ["train.epochs=1"] if rest[:2] == ["train", "pairs.tsv"] and len(rest) == 2 else []
-        done = command(*rest, *short, cwd=tmp_path, stdin=subprocess.DEVNULL)
+        done = command(*rest, *short, cwd=tmp_path)
         assert done.returncode == 0, (rest, done.stderr)
     assert (tmp_path / "attention.png").exists()
     assert (tmp_path / "page.html").exists()

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-import multiprocessing
+import os
 import runpy
 import shutil
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ TRAIN = {
 TRAIN |= {"tensorboard": "off", "device": "cpu", "precision": "fp32"}
 CLOCK = {"seconds", "tokens_per_second", "examples_per_second"}
 CHILD = str(Path(__file__).with_name("child.py"))
-ASKED = str(Path(__file__).with_name("asked.py"))
+ASKED = str(Path(__file__).parents[1] / "asked.py")
 
 
 def written(out, changes):
@@ -119,25 +119,6 @@ def digests():
         }
 
     return find
-
-
-@pytest.fixture(scope="session")
-def processes():
-    """A server that has imported everything forks each child at once."""
-    made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(
-        [
-            "regard.recipes.training",
-            "regard.recipes.evaluation",
-            "regard.cli",
-            "torch._dynamo",
-            "matplotlib.pyplot",
-            "typer._adapters",
-            "rich.progress",
-            "pytest",
-        ]
-    )
-    return made
 
 
 class Child:
@@ -220,7 +201,8 @@ def ask(processes, tmp_path_factory):
     def go(*commands, bare=False, seconds=240):
         folder = tmp_path_factory.mktemp("asked")
         words = [[str(word) for word in command] for command in commands]
-        given = {"commands": words, "folder": str(folder), "bare": bare}
+        given = {"commands": words, "folder": str(folder), "bare": bare, "draws": False}
+        given |= {"place": str(Path.cwd()), "environment": dict(os.environ)}
         process = processes.Process(target=runpy.run_path, args=(ASKED, given))
         started.append(process)
         process.start()

@@ -139,9 +139,14 @@ def test_a_run_in_a_folder_with_spaces(run, here, command):
         assert done.returncode == 0, done.stderr
 
 
-def test_output_is_utf8_where_the_system_has_another_encoding(command):
+def test_output_is_utf8_where_the_system_has_another_encoding():
     """Windows: what goes to a file or a pipe is cp1252 there, which has no arrow."""
-    done = command("data", "list", env={"PYTHONIOENCODING": "cp1252"}, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "data", "list"],
+        env={**os.environ, "PYTHONIOENCODING": "cp1252"},
+        capture_output=True,
+        encoding="utf-8",
+    )
     assert done.returncode == 0, done.stderr
     assert "→" in done.stdout
 

@@ -1,7 +1,8 @@
-"""Commands of Regard in a child of a warm server: run by its path, like child.py.
+"""Commands of Regard in a child of a warm server: run by its path.
 
-Given as globals: commands (lists of words), folder (for what each prints), bare (without the right
-to read what the permissions forbid, which root has).
+Given as globals: commands (lists of words), folder (for what each prints), place (the working
+directory), environment, bare (without the right to read what the permissions forbid, which root
+has), draws (whether training draws its curves).
 """
 # ruff: noqa: F821
 
@@ -55,9 +56,13 @@ def ask(words: list[str], place: Path) -> int:
     return 0
 
 
+os.chdir(place)
+os.environ.clear()
+os.environ.update(environment)
 torch.set_num_threads(1)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-regard.recipes.fitting.curves = lambda records, path: None  # slower than such a run to train
+if not draws:  # they take longer to draw than such a run to train
+    regard.recipes.fitting.curves = lambda records, path: None
 if bare:
     obey_permissions()
 codes = []
