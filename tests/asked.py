@@ -1,6 +1,7 @@
 """Commands of Regard in a child of a warm server: run by its path.
 
-Given as globals: commands (lists of words), folder (for what each prints), place (the working
+Given as globals: commands (lists of words; a path that ends with .py is a script), folder (for what
+each prints), place (the working
 directory), environment, bare (without the right to read what the permissions forbid, which root
 has), draws (whether training draws its curves).
 """
@@ -10,8 +11,10 @@ import ctypes
 import json
 import os
 import resource
+import runpy
 import sys
 import traceback
+import warnings
 from pathlib import Path
 
 import torch
@@ -42,9 +45,14 @@ def ask(words: list[str], place: Path) -> int:
         os.close(file)
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-    sys.argv = ["regard", *words]
     try:
-        regard.cli.main()
+        if words[0].endswith(".py"):
+            sys.argv = words
+            warnings.simplefilter("error")
+            runpy.run_path(words[0], run_name="__main__")
+        else:
+            sys.argv = ["regard", *words]
+            regard.cli.main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except BaseException:

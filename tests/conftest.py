@@ -118,7 +118,10 @@ def processes() -> Any:
 
 @pytest.fixture(scope="session")
 def command(processes: Any, tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """`regard …` in a process of its own, which need not import torch again."""
+    """`regard …` in a process of its own, which need not import torch again.
+
+    A first word that ends with .py is a script, in which a warning is an error.
+    """
 
     def call(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         folder = tmp_path_factory.mktemp("command")

@@ -1,7 +1,5 @@
 """Every example runs, in miniature, and leaves its table and its picture."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,10 +20,9 @@ def test_every_example_is_tried():
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_example(name, tmp_path):
+def test_example(name, tmp_path, command):
     out = tmp_path / "out"
-    words = [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", "--tiny", "--out", out]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = command(EXAMPLES / f"{name}.py", "--tiny", "--out", out, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().splitlines()
     table = next(i for i, line in enumerate(lines) if line.startswith(TABLES[name][0]))

@@ -66,7 +66,7 @@ finally:
     print("IMPORTED", *({"torch", "numpy", "matplotlib", "sacrebleu", "tokenizers", "pyarrow"} & set(sys.modules)))
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=180
     )
     assert done.returncode == 0, done.stderr
     page, imported = done.stdout.split("IMPORTED")
@@ -132,7 +132,7 @@ def test_the_shell_completes(typed, offered, here):
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         env=os.environ
         | {
             "_REGARD_COMPLETE": "complete_bash",
@@ -526,7 +526,7 @@ def test_a_reader_of_pairs_may_leave():
 
 
 @pytest.mark.parametrize(
-    "source", ["--input in.txt", "< in.txt", "< <(cat in.txt; exec sleep 20 2> /dev/null)"]
+    "source", ["--input in.txt", "< in.txt", "< <(cat in.txt; exec sleep 120 2> /dev/null)"]
 )
 def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
     """`regard translate … | head -1`, also while more input is still awaited."""
@@ -537,9 +537,9 @@ def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
     )
     began = time.monotonic()
     done = subprocess.run(
-        ["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        ["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, timeout=180
     )
-    assert time.monotonic() - began < 18
+    assert time.monotonic() - began < 100
     assert done.stderr == ""
     answer, code = done.stdout.splitlines()
     assert json.loads(answer)["source"] == "1+1"
@@ -547,10 +547,10 @@ def test_a_closed_pipe_ends_cleanly(run, tmp_path, source):
 
 
 def test_bytes_that_are_no_text(run, tmp_path):
-    """A broken line in the middle, a NUL, a line of 10 MB: each line has its answer, and the next
+    """A broken line in the middle, a NUL, a line of 2 MB: each line has its answer, and the next
     one comes.
     """
-    lines = [b"1+1", b"2\xff+\xe9", b"3\x00+3", b"9" * 10_000_000, b"1+1", b"caf\xc3"]
+    lines = [b"1+1", b"2\xff+\xe9", b"3\x00+3", b"9" * 2_000_000, b"1+1", b"caf\xc3"]
     (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
     words = [sys.executable, "-m", "regard", "translate", str(run.path)]
     for more in (["--json"], ["--input", "in.txt"]):
@@ -582,7 +582,7 @@ def test_bytes_that_are_no_text(run, tmp_path):
                 assert found[number - 1]["warnings"][0] == expected
             assert "UTF-8" not in str([found[i]["warnings"] for i in (0, 2, 3, 4)])
             assert found[3]["text"] == ""
-            assert "not translated: 10,000,001 tokens without a space" in found[3]["warnings"][0]
+            assert "not translated: 2,000,001 tokens without a space" in found[3]["warnings"][0]
             assert found[0]["text"] == found[4]["text"]
         else:
             assert "warning: '2\ufffd+\ufffd': line 2 is not valid UTF-8" in said
@@ -842,12 +842,12 @@ def test_interrupted_training_saves_and_goes_on(here, command):
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        log, end = Path("mine/log.jsonl"), time.monotonic() + 40
+        log, end = Path("mine/log.jsonl"), time.monotonic() + 120
         while not (log.exists() and log.read_text().count("\n") >= 2) and time.monotonic() < end:
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "regard train arithmetic --out mine --resume" in said
     assert "Traceback" not in said

@@ -141,7 +141,7 @@ class Child:
         tell.close()
         self.step = 0
 
-    def hear(self, seconds=60.0):
+    def hear(self, seconds=180.0):
         """The next word, and None if there is none in this time or at all."""
         try:
             word = self.heard.recv() if self.heard.poll(seconds) else None
@@ -152,7 +152,7 @@ class Child:
 
     def end(self):
         """Waits for it, and gives the last step it told of."""
-        self.process.join(60)
+        self.process.join(180)
         while self.hear(0) is not None:
             pass
         return self.process.exitcode

@@ -209,7 +209,7 @@ def test_a_disk_that_is_really_full(again, tmp_path):
         "-c",
         f"{mount}; {fill}; {python}; echo code $?; ls -A {tmp_path}/disk/run/checkpoints",
     ]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
     assert done.stderr.count("No space left on device: no checkpoint") == 2, done
     assert "Traceback" not in done.stderr
     assert "code 0" not in done.stdout

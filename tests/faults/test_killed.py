@@ -67,7 +67,7 @@ def test_sigterm(tmp_path, child, train, digests, log, times):
         assert one.end() == 128 + signal.SIGTERM, one.errors.read_text()
         longest = max(longest, time.monotonic() - began)
         assert newest(out) == one.step > 0
-    assert longest < 10
+    assert longest < 60
     run, whole = train(out), train(tmp_path / "whole", **changes)
     assert log(run.path) == log(whole.path)
     last = f"checkpoints/step-{20 * times:08d}/model.safetensors"

@@ -162,7 +162,7 @@ def test_ctrl_c_keeps_what_was_finished(run, tmp_path, answers):
     process.stdin.write("\n".join(TEXTS) + "\n")
     process.stdin.flush()
     partial = tmp_path / "out.txt.partial"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not (partial.exists() and partial.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

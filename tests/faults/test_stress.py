@@ -145,7 +145,7 @@ class Stage:
             alive = [one for one in (first, second) if one is not None and not one.ended]
             if not alive and second is not None:
                 return
-            ready = multiprocessing.connection.wait([one.heard for one in alive], timeout=60)
+            ready = multiprocessing.connection.wait([one.heard for one in alive], timeout=180)
             assert ready, "a process hangs: " + " | ".join(one.said for one in alive)
             for one in alive:
                 if one.heard in ready:
@@ -156,7 +156,7 @@ class Stage:
         try:
             word = one.heard.recv()
         except (EOFError, OSError):  # it has ended, maybe amid a word
-            one.process.join(60)
+            one.process.join(180)
             one.ended = time.monotonic()
             return
         one.words += 1

@@ -86,9 +86,9 @@ def test_a_hundred_tokens_take_less_than_ten_seconds(config):
     tokens = train_tokenizer("characters", ["abcdefghijklmnopqrstuvwxyz"], size=100)
     ours = Translator(build_model(config, tokens.size, tokens.size), tokens, tokens)
     result = Result("abcdefghij" * 10, "", [], 0.0, [], ids=tokens.encode("klmnopqrst" * 10))
-    began = time.monotonic()
+    began = time.process_time()
     assert occlusion(ours, result).shape == gradient_times_input(ours, result).shape == (101, 101)
-    assert time.monotonic() - began < 20  # both
+    assert time.process_time() - began < 20  # both
 
 
 def test_no_more_logits_at_a_time_than_the_budget(run, monkeypatch):

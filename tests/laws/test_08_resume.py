@@ -196,7 +196,7 @@ def test_killed_at_random_moments(tmp_path):
     )
     out, moments = tmp_path / "killed", random.Random(8)
     for _ in range(6):
-        before, deadline = steps_done(out), time.monotonic() + 30
+        before, deadline = steps_done(out), time.monotonic() + 120
         kept = {} if out.exists() else given
         process = processes.Process(
             target=regard.train, args=("copy",), kwargs={"out": out, "resume": True, **kept}

@@ -76,9 +76,9 @@ def test_equally_good_systems_are_rarely_told_apart() -> None:
 
 def test_scores_are_those_of_the_metrics_and_the_seed_decides() -> None:
     a, b = spoil(TEXTS, 0.3, 1), spoil(TEXTS, 0.28, 2)
-    start = time.perf_counter()
+    start = time.process_time()
     one = paired_bootstrap(a, b, REFERENCES)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert one.a == pytest.approx(metrics.bleu(a, REFERENCES).score)
     assert one.b == pytest.approx(metrics.bleu(b, REFERENCES).score)
     assert one == paired_bootstrap(a, b, REFERENCES)

@@ -180,7 +180,7 @@ def start(*words):
     )
 
 
-def ended(process, within=60):
+def ended(process, within=180):
     """Exit code and all that was said."""
     try:
         said, _ = process.communicate(timeout=within)
@@ -346,7 +346,7 @@ def training(tmp_path):
         run = prepared(tmp_path / "run", train={"steps": FOREVER})
         process = worker(out=str(run.path), **job)
         made.append(process)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while len(run.checkpoints()) < 2 and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         return run, process
@@ -375,13 +375,14 @@ def of_rank(process, rank):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
-@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_one_is_killed(training, rank):
     run, process = training()
     with pytest.raises(UserError, match="another process is training"):
         resume(run.path)
     os.kill(of_rank(process, rank), signal.SIGKILL)
-    code, said = ended(process, within=30)
+    code, said = ended(process, within=120)
     assert code != 0
     assert "SIGKILL" in said
     goes_on(run)
@@ -389,7 +390,7 @@ def test_one_is_killed(training, rank):
 
 def test_one_has_a_mistake(training):
     run, process = training(**{"raise": 12})
-    code, said = ended(process, within=30)
+    code, said = ended(process, within=120)
     assert code != 0
     assert "ValueError: rank 1 has had enough" in said
     goes_on(run)
@@ -401,7 +402,7 @@ def test_one_has_a_mistake(training):
 def test_torchrun_is_asked_to_stop(training, number):
     run, process = training()
     process.send_signal(number)
-    code, said = ended(process, within=30)
+    code, said = ended(process, within=120)
     assert code != 0
     stopped = [json.loads(Path(f"{run.path}.stopped.{rank}").read_text()) for rank in (0, 1)]
     assert stopped[0] == stopped[1], said
@@ -424,7 +425,7 @@ def test_a_mistake_of_the_callers(tmp_path):
     )
     code, said = ended(start("-m", "regard", *words))
     assert code != 0
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     assert said.count("empty.tsv: the file is empty") == 1
     assert said.count("Traceback") == 1  # torchrun's own
     assert not (tmp_path / "run").exists()
