@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app, main
 from regard.cli.completion import setting_names
+from regard.errors import UserError
 from regard.inspection import page
 from regard.recipes.reporter import Reporter
 
@@ -423,6 +424,12 @@ def test_lines_are_grouped_as_they_come(standard_input, monkeypatch, windows):
     standard_input.write(b"+3\n\n4+4")
     standard_input.close()
     assert list(chain.from_iterable(groups)) == [b"3+3", b"", b"4+4"]
+
+
+def test_texts_or_a_file_not_both(run, here):
+    (here / "in.txt").write_text("1+1\n")
+    with pytest.raises(UserError, match=r"texts to translate and --input in\.txt: pass one"):
+        call("translate", run.path, "2+2", "--input", "in.txt")
 
 
 def test_several_texts_and_a_file(run, here):

@@ -118,6 +118,8 @@ def translate(
     `regard translate runs/demo < in > out`
     """
     refuse_options(text or [], translate)
+    if text and input is not None:
+        raise UserError(f"there are texts to translate and --input {input}: pass one or the other")
     if attention is not None and attention.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--attention {attention}: a page's name must end in .html")
     sampling = _sampling(sample, temperature, top_k, top_p, seed, risk)
