@@ -22,7 +22,18 @@ from regard.cli.completion import setting_names
 from regard.inspection import page
 from regard.recipes.reporter import Reporter
 
-VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets", "runs", "settings"]
+VERBS = [
+    "demo",
+    "train",
+    "translate",
+    "evaluate",
+    "score",
+    "show",
+    "data",
+    "presets",
+    "runs",
+    "settings",
+]
 FIELDS = (
     "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter sequence_error wer "
     "cer examples seconds tokens_per_second"
@@ -77,7 +88,7 @@ finally:
 
 
 @pytest.mark.parametrize(
-    "verb", ["train", "translate", "evaluate", "show attention", "data generate"]
+    "verb", ["train", "translate", "evaluate", "score", "show attention", "data generate"]
 )
 def test_every_verb_has_an_example(verb):
     assert "Example: " in call(*verb.split(), "--help")

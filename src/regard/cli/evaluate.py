@@ -8,13 +8,9 @@ import typer
 
 import regard
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import AsJson, Beam, Device, FileAndSets, RunFolder, second_file
-from regard.config import parse_overrides
+from regard.cli.terms import AsJson, Beam, Device, FileAndSets, RunFolder, how_to_read
 from regard.display import say, say_json, table
 from regard.errors import UserError, counted
-
-READING = ("source", "target", "header", "encoding", "target_file")
-"""Settings that say how a file is read."""
 
 
 def evaluate(
@@ -45,7 +41,7 @@ def evaluate(
 
     Two files side by side: `regard evaluate runs/demo text.en text.fr`
     """
-    reading = _how_to_read(data, settings)
+    reading = how_to_read(data, settings)
     if wait is not None:
         if beam or against:
             raise UserError(
@@ -67,22 +63,6 @@ def evaluate(
         say_json(_evaluation_fields(evaluation))
     else:
         _print_evaluation(evaluation)
-
-
-def _how_to_read(data: str | None, words: list[str] | None) -> dict[str, Any]:
-    """How to read the data: a second file beside it, or settings such as data.encoding=latin-1."""
-    if not words:
-        return {}
-    from regard.recipes.training import two_files
-
-    target_file, settings = second_file(words)
-    given = parse_overrides(settings)
-    for section, values in given.items():
-        for name in values:
-            if section != "data" or name not in READING:
-                known = ", ".join(f"data.{one}" for one in READING)
-                raise UserError(f"{section}.{name} cannot be set here; only {known} can")
-    return two_files(data, target_file) | given.get("data", {})
 
 
 def _evaluation_fields(evaluation: Any) -> dict[str, Any]:

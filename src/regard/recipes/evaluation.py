@@ -14,7 +14,7 @@ from regard.data.pairs import Pair, Skipped
 from regard.data.readers import fitting_layout
 from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout
-from regard.data.splits import group_references, named_data, open_data
+from regard.data.splits import Splits, group_references, named_data, open_data
 from regard.data.tasks import TASKS
 from regard.display import html
 from regard.errors import UserError
@@ -262,12 +262,7 @@ def _judged(
     spec = named_data(data)
     is_file = Path(spec).is_file() or is_open_pipe(Path(spec))
     if is_file and spec not in TASKS:
-        layout = Layout(trained_on.source or None, trained_on.target or None)
-        layout = fitting_layout(Path(spec), layout)
-        columns: dict[str, Any] = {"source": layout.source, "target": layout.target}
-        if "target_file" in reading:
-            columns = {}  # two files side by side have none
-        return open_data(spec, **columns | dict(reading), dev=0, test=0).train
+        return open_pairs(run, spec, reading).train
 
     if spec == trained_on.path:
         everything = dataclasses.replace(trained_on, limit=0)
@@ -284,6 +279,17 @@ def _judged(
         encoding="",
     )
     return open_split_of(elsewhere, split)
+
+
+def open_pairs(run: Run, file: str, reading: Mapping[str, str]) -> Splits:
+    """All pairs of a file, by the columns that the run was trained on, if it has them."""
+    trained_on = run.config.data
+    layout = Layout(trained_on.source or None, trained_on.target or None)
+    layout = fitting_layout(Path(file), layout)
+    columns: dict[str, Any] = {"source": layout.source, "target": layout.target}
+    if "target_file" in reading:
+        columns = {}  # two files side by side have none
+    return open_data(file, **columns | dict(reading), dev=0, test=0)
 
 
 def _kept(run: Run, split: str) -> list[Pair]:

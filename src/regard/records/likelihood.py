@@ -10,7 +10,7 @@ from typing import Any, Self
 class Likelihood:
     """The log-probability of a given target, and what the model would have written instead.
 
-    Each token is predicted from the source and the target tokens before it (teacher forcing). Both
+    Each token is predicted from the source and the target tokens before it (teacher forcing). All
     lists end with `<eos>`; a token that is not in the vocabulary counts as `<unk>`.
     """
 
@@ -22,6 +22,10 @@ class Likelihood:
     """Their log-probabilities, by natural logarithm."""
     predicted: list[str]
     """The most likely token at each place."""
+    predicted_logprobs: list[float]
+    """The log-probabilities of those."""
+    correct: list[bool]
+    """Whether the token is the most likely one."""
 
     @property
     def total(self) -> float:
@@ -41,8 +45,7 @@ class Likelihood:
     @property
     def accuracy(self) -> float:
         """Share of the tokens that are also the most likely ones."""
-        same = [token == best for token, best in zip(self.tokens, self.predicted, strict=True)]
-        return sum(same) / len(same)
+        return sum(self.correct) / len(self.correct)
 
     def as_dict(self) -> dict[str, Any]:
         """The values as a dict that can be written as JSON."""
