@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.lengths import LengthScores
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import AsJson, Beam, Device, FileAndSets, RunFolder, how_to_read
 from regard.display import say, say_json, table
@@ -27,6 +28,22 @@ def evaluate(
         Path | None,
         typer.Option(help="A run to compare with, by paired bootstrap (RUN minus this one)."),
     ] = None,
+    by_length: Annotated[
+        bool, typer.Option("--by-length", help="Also show the scores by length of the source.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Draw the scores by length: .png, .svg or .pdf (with --by-length)."),
+    ] = None,
+    sentence_bleu: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=1,
+            max=100,
+            help="Also list every answer with its BLEU, by n-grams of up to K words (d2l: 2).",
+        ),
+    ] = None,
     as_json: AsJson = False,
     wait: Annotated[
         str | None,
@@ -42,10 +59,13 @@ def evaluate(
     Two files side by side: `regard evaluate runs/demo text.en text.fr`
     """
     reading = how_to_read(data, settings)
+    if out is not None and not by_length:
+        raise UserError("--out draws the scores by length: add --by-length")
     if wait is not None:
-        if beam or against:
+        if beam or against or by_length or sentence_bleu:
             raise UserError(
-                "--wait decodes greedily and scores one run: remove --beam and --against"
+                "--wait decodes greedily and scores one run as a whole: remove --beam, --against, "
+                "--by-length and --sentence-bleu"
             )
         _evaluate_waiting(run, wait, data, reading, split, as_json, device, read_parts(parts))
         return
@@ -59,10 +79,26 @@ def evaluate(
         device=device,
         parts=read_parts(parts),
     )
+    lengths = LengthScores.of(evaluation, str(run), str(against)) if by_length else None
+    sentences = evaluation.by_sentence(sentence_bleu) if sentence_bleu else []
     if as_json:
-        say_json(_evaluation_fields(evaluation))
+        fields = _evaluation_fields(evaluation)
+        if sentence_bleu:
+            fields["sentences"] = [one.as_dict() for one in sentences]
+        if lengths is not None:
+            fields |= lengths.as_dict()
+        say_json(fields)
     else:
+        if sentences:
+            _print_sentences(sentences, sentence_bleu)
         _print_evaluation(evaluation)
+        if lengths is not None:
+            lengths.print()
+
+    if lengths is not None and out is not None:
+        lengths.draw(out)
+        if not as_json:
+            say(out)
 
 
 def _evaluation_fields(evaluation: Any) -> dict[str, Any]:
@@ -87,6 +123,21 @@ def _print_evaluation(evaluation: Any) -> None:
 
     if evaluation.comparison is not None:
         say(_compared(evaluation.comparison))
+
+
+def _print_sentences(sentences: list[Any], order: int | None) -> None:
+    """Print every answer beside its reference; a wrong one is marked."""
+    rows = [
+        (
+            one.source,
+            one.answer,
+            one.reference,
+            f"{one.bleu:.3f}",
+            "✓" if one.correct else "✗ wrong",
+        )
+        for one in sentences
+    ]
+    table(["source", "answer", "reference", f"BLEU, k = {order}", ""], rows)
 
 
 def _compared(comparison: Any) -> str:
