@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from regard.errors import UserError
+from regard.errors import UserError, counted
 from regard.scoring import metrics
 
 MOST_BINS = 8
@@ -111,7 +111,9 @@ def scores_by_length(
     """
     metrics.check(answers, references)
     if len(lengths) != len(answers):
-        raise UserError(f"{len(lengths)} lengths for {len(answers)} answers")
+        raise UserError(
+            f"{counted(len(lengths), 'length')} for {counted(len(answers), 'answer')}: pass as many"
+        )
 
     values = np.asarray(lengths)  # (N,)
     scores = []
