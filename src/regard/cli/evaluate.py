@@ -12,6 +12,7 @@ from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import AsJson, Beam, Device, FileAndSets, RunFolder, how_to_read
 from regard.display import say, say_json, table
 from regard.errors import UserError, counted
+from regard.pictures import check_suffix
 
 
 def evaluate(
@@ -59,8 +60,10 @@ def evaluate(
     Two files side by side: `regard evaluate runs/demo text.en text.fr`
     """
     reading = how_to_read(data, settings)
-    if out is not None and not by_length:
-        raise UserError("--out draws the scores by length: add --by-length")
+    if out is not None:
+        if not by_length:
+            raise UserError("--out draws the scores by length: add --by-length")
+        check_suffix(out)  # before what takes long
     if wait is not None:
         if beam or against or by_length or sentence_bleu:
             raise UserError(
@@ -82,12 +85,7 @@ def evaluate(
     lengths = LengthScores.of(evaluation, str(run), str(against)) if by_length else None
     sentences = evaluation.by_sentence(sentence_bleu) if sentence_bleu else []
     if as_json:
-        fields = _evaluation_fields(evaluation)
-        if sentence_bleu:
-            fields["sentences"] = [one.as_dict() for one in sentences]
-        if lengths is not None:
-            fields |= lengths.as_dict()
-        say_json(fields)
+        say_json(_evaluation_fields(evaluation, lengths, sentences))
     else:
         if sentences:
             _print_sentences(sentences, sentence_bleu)
@@ -101,13 +99,19 @@ def evaluate(
             say(out)
 
 
-def _evaluation_fields(evaluation: Any) -> dict[str, Any]:
-    """The scores of an evaluation, for JSON."""
+def _evaluation_fields(
+    evaluation: Any, lengths: LengthScores | None, sentences: list[Any]
+) -> dict[str, Any]:
+    """The scores of an evaluation, for JSON; those by length and by sentence if asked for."""
     values: dict[str, Any] = evaluation.report.as_dict()
     values.update(evaluation.metrics)
     values["seen_in_training"] = evaluation.seen_in_training
     if evaluation.comparison is not None:
         values["against"] = evaluation.comparison._asdict()
+    if sentences:
+        values["sentences"] = [one.as_dict() for one in sentences]
+    if lengths is not None:
+        values |= lengths.as_dict()
     return values
 
 

@@ -84,7 +84,7 @@ def length_bins(lengths: ArrayLike) -> list[Bin]:
     bins = []
     low = 1 + (shortest - 1) // width * width
     while low <= usual:
-        bins.append(Bin(low, low + width - 1))
+        bins.append(Bin(max(0, low), low + width - 1))
         low += width
     if values.max() >= low:
         bins.append(Bin(low, None))
