@@ -242,7 +242,7 @@ def panel(curves: dict[str, Any], **more: Any) -> Panel:
     return Panel(LONG[:40], curves, "tokens before the predicted one", "norm", **more)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("count", [1, 4, 6])
 def test_no_labels_of_gradients_overlap(count: int) -> None:
     figure = gradients([panel({"a": np.ones(5), "b": np.ones(5)})] * count, title=LONG)
     assert len(figure.axes) == count
@@ -342,6 +342,16 @@ def test_scores_by_length_leave_out_what_is_not_known(suffix: str, tmp_path: Pat
     assert [bar.get_height() for bar in below.patches] == [3, 1200, 7]
     assert {"1,200", "$BLEU_1$", "21 or more"} <= {name for name, _ in clean(figure)}
     assert out.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [([97.0, 92.0], 90, 100), ([97.0, 30.0], 0, 100), ([8.0, 6.0], 0, 20), ([None, None], 0, 100)],
+)
+def test_scores_by_length_fill_their_panel(values: Any, low: float, high: float) -> None:
+    bottom, top = length_figure(["1", "2"], [3, 4], {"BLEU": values}).axes[0].get_ylim()
+    assert low - 4 < bottom < low
+    assert high < top < high + 4
 
 
 def test_scores_by_length_of_unequal_numbers_are_refused() -> None:

@@ -120,9 +120,10 @@ def _print_all(likelihoods: Iterable[Any], tokens: bool, as_json: bool) -> None:
         unknown += UNKNOWN in likelihood.tokens
 
     mean = total / places
+    perplexity = math.exp(min(-mean, 700.0))  # exp(710) is too large for a float
     note(
         f"{counted(pairs, 'pair')}: log-probability {total:.4f}, per token {mean:.4f} "
-        f"(perplexity {math.exp(-mean):.4g}), token accuracy {correct / places:.2%}"
+        f"(perplexity {perplexity:.4g}), token accuracy {correct / places:.2%}"
     )
     if unknown:
         warn(f"{counted(unknown, 'target')} with tokens that are not in the vocabulary ({UNKNOWN})")

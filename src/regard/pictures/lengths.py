@@ -39,9 +39,7 @@ def length_figure(
             label=f"{name:.60}",
         )
     known = [value for values in scores.values() for value in values if value is not None]
-    highest = max(known, default=100)
-    top = 103 if highest > 80 else max(20, 1.15 * highest)
-    above.set(ylabel="score", ylim=(-0.03 * top, top))
+    above.set(ylabel="score", ylim=_limits(known))
 
     bars = below.bar(places, sentences, color="#bbbbbb", width=0.7)
     below.bar_label(bars, [f"{count:,}" for count in sentences], fontsize=8, padding=1)
@@ -64,3 +62,17 @@ def length_figure(
     for text in legend.get_texts():
         text.set(**text_style())
     return save_figure(figure, out)
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """From where to where scores from 0 to 100 are drawn, with a margin.
+
+    Up to 100 if any is high, and from 0 unless all are: among scores from 92 to 97 one wants to see
+    differences.
+    """
+    highest = max(values, default=100)
+    lowest = min(values, default=0)
+    top = 100 if highest > 80 else max(20, 1.1 * highest)
+    bottom = 0 if lowest < 50 else 10 * math.floor((lowest - 1) / 10)
+    margin = 0.03 * (top - bottom)
+    return bottom - margin, top + margin

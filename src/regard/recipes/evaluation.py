@@ -100,12 +100,14 @@ class Evaluation:
         )
         if answers is not None:
             return scores
-        return [
-            dataclasses.replace(score, loss=known.loss, token_accuracy=known.accuracy)
-            if (known := self.reference_losses.get(score.bin))
-            else score
-            for score in scores
-        ]
+        return [self._with_loss(score) for score in scores]
+
+    def _with_loss(self, score: LengthScore) -> LengthScore:
+        """The scores of a bin, with loss and accuracy on its references."""
+        known = self.reference_losses.get(score.bin)
+        if known is None:
+            return score
+        return dataclasses.replace(score, loss=known.loss, token_accuracy=known.accuracy)
 
     def by_sentence(self, order: int = 2) -> list[SentenceScore]:
         """Each answer with its sentence BLEU, by n-grams of up to `order` words."""

@@ -40,7 +40,7 @@ class Likelihood:
     @property
     def perplexity(self) -> float:
         """Between how many equally likely tokens the model hesitates, on average."""
-        return math.exp(-self.per_token)
+        return math.exp(min(-self.per_token, 700.0))  # exp(710) is too large for a float
 
     @property
     def accuracy(self) -> float:
