@@ -1,5 +1,7 @@
 """B14, C14, E7, E8: pictures of embeddings, positions and gradients, as the commands draw them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -131,6 +133,21 @@ def test_b14_the_title_tells_whether_tables_are_shared(tie, side, words, run, fi
     title = figure.get_suptitle().replace("\n", " ")
     assert words in title
     assert "12 of 12 tokens, without special tokens" in title
+
+
+def test_b14_the_help_names_the_special_tokens():
+    assert "<pad>, <bos>, <eos> and <unk>" in " ".join(
+        show("embeddings", "--help").replace("│", " ").split()
+    )
+
+
+def test_b14_a_fine_tuned_run_did_not_begin_untrained(run, here, monkeypatch):
+    train = replace(run.config.train, start_from="runs/base")
+    config = replace(run.config, train=train)
+    tuned = regard.Run(run.path, config, run.source, run.target, run.manifest)
+    monkeypatch.setattr(regard.Run, "open", lambda path: tuned)
+    with pytest.raises(UserError, match="was fine-tuned; draw the run that it started from"):
+        show("embeddings", run.path, "--untrained")
 
 
 def test_b14_special_tokens_by_name(run, figures):

@@ -28,7 +28,7 @@ def show_embeddings(
     ] = "",
     special: Annotated[
         bool,
-        typer.Option("--special", help="Draw the special tokens, too: <pad>, <bos>, <eos>, <unk>."),
+        typer.Option("--special", help="Draw `<pad>`, `<bos>`, `<eos>` and `<unk>`, too."),
     ] = False,
     untrained: Annotated[
         bool,
