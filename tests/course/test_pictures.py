@@ -227,16 +227,30 @@ def test_e7_clipping_bounds_what_explodes(panels):
     assert "train.clip=1" in panel.title
 
 
-def test_e8_the_gradient_against_depth(panels):
-    panel = panels[5]
-    whole = flow_of(panel, "as Regard trains it")
-    assert len(whole) == 16
-    assert whole.min() > 0.1
-    assert whole.max() < 10
-    assert flow_of(panel, "without norms")[-1] > 1e3
-    without_both = flow_of(panel, "without both")
-    assert (np.diff(np.log(without_both)) < 0).all()
-    assert without_both[-1] < 1e-3
+@pytest.mark.parametrize("seed", range(3))
+def test_e8_the_gradient_against_depth(seed):
+    from regard.inspection.untrained import depth
+
+    panel = depth(32, seed)
+    plain = flow_of(panel, "feed-forward")
+    assert len(plain) == 16
+    assert (np.diff(np.log(plain)) < 0).all()  # it vanishes, layer by layer
+    assert plain[-1] < 1e-2
+    for name in ("feed-forward, residual", "Transformer", "Transformer, no residual"):
+        flow = flow_of(panel, name)
+        assert flow.min() > 0.1
+        assert flow.max() < 100
+    assert "with and without residual connections" in panel.title
+
+
+def test_e8_the_transformers_are_those_of_the_settings(panels):
+    settings = {"ffn": 256, "encoder_layers": 16, "decoder_layers": 1, "dropout": 0.0}
+    for name, residual in {"Transformer": True, "Transformer, no residual": False}.items():
+        config = regard.config.TransformerConfig(width=64, residual=residual, **settings)
+        torch.manual_seed(0)
+        model = regard.models.build_model(config, 80, 80)
+        expected = regard.inspection.gradient_by_depth(model)
+        np.testing.assert_allclose(flow_of(panels[5], name), expected)
 
 
 def test_e8_every_panel_is_drawn_with_its_title_and_curves(figures, panels, monkeypatch):

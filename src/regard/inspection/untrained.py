@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.config import ModelConfig, RNNConfig, TrainConfig, TransformerConfig
 from regard.inspection.flow import (
@@ -17,12 +17,13 @@ from regard.inspection.flow import (
     reach,
 )
 from regard.models import Seq2Seq, build_model
+from regard.nn import FeedForward
 from regard.pictures.gradients import Panel
 from regard.text.vocabulary import FIRST
 
 VOCABULARY = FIRST + 64
 LAYERS = 16
-"""Of the Transformers that show depth."""
+"""Of the networks that show depth."""
 LONGEST = 200
 """Tokens of a linear cell, whose gradient would soon be larger than any number."""
 Cell = Literal["rnn", "gru", "lstm", "linear"]
@@ -135,24 +136,47 @@ def clipping(length: int = 100, width: int = 64, seed: int = 0) -> Panel:
 
 
 def depth(width: int = 64, seed: int = 0, layers: int = LAYERS) -> Panel:
-    """The gradient against depth: Transformers with and without residual connections and norms."""
-    whole = TransformerConfig(
+    """The gradient against depth, with residual connections and without them.
+
+    Feed-forward layers alone have no norms, as textbooks draw a deep network; the encoder of a
+    Transformer has.
+    """
+    encoder = TransformerConfig(
         width=width, ffn=4 * width, encoder_layers=layers, decoder_layers=1, dropout=0.0
     )
-    configs = {
-        "as Regard trains it": whole,
-        "without residual connections": replace(whole, residual=False),
-        "without norms": replace(whole, norm="none"),
-        "without both": replace(whole, residual=False, norm="none"),
+    without = replace(encoder, residual=False)
+    curves = {
+        "feed-forward": _feedforward_depth(width, seed, layers, residual=False),
+        "feed-forward, residual": _feedforward_depth(width, seed, layers, residual=True),
+        "Transformer": gradient_by_depth(_built(encoder, seed)),
+        "Transformer, no residual": gradient_by_depth(_built(without, seed)),
     }
-    curves = {name: gradient_by_depth(_built(one, seed)) for name, one in configs.items()}
     return Panel(
-        f"Depth: a Transformer’s encoder of {layers} layers\n"
-        f"It explodes without norms; without residuals too, it vanishes",
+        f"Depth: {layers} layers, with and without residual connections\n"
+        f"They keep the gradient’s size; so do the norms of a Transformer",
         curves,
         "layers below the last one",
         "norm of the gradient (last layer = 1)",
     )
+
+
+def _feedforward_depth(width: int, seed: int, layers: int, *, residual: bool) -> np.ndarray:
+    """Norm of the gradient at the output of each feed-forward layer, last layer first: (layers,).
+
+    The gradient is that of a random mixture of the last layer's outputs, for random inputs.
+    """
+    outputs: list[Tensor] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        x = torch.randn(16, width, dtype=torch.double, requires_grad=True)
+        mixture = torch.randn(16, width, dtype=torch.double)
+        for _ in range(layers):
+            layer = FeedForward(width).double()
+            x = x + layer(x) if residual else layer(x)  # (16, D)
+            outputs.append(x)
+    gradients = torch.autograd.grad((x * mixture).sum(), outputs)
+    norms = torch.stack([gradient.norm() for gradient in gradients]).flip(0)  # (layers,)
+    return (norms / norms[0]).numpy()
 
 
 def _by_distance(title: str, flows: Mapping[str, np.ndarray]) -> Panel:
