@@ -11,10 +11,11 @@ from PIL import Image
 
 import regard
 from regard.data.tasks import TASKS
-from regard.inspection.flow import gradient_flow, textbook
+from regard.inspection import gradient_panels
 from regard.nn import sinusoids
-from regard.pictures.curves import curves, gradients
+from regard.pictures.curves import curves
 from regard.pictures.embeddings import embedding_map
+from regard.pictures.gradients import gradients
 from regard.pictures.heatmaps import growth, head_grid, heatmap
 from regard.pictures.positions import positions_figure
 from regard.pictures.tree import beam_tree
@@ -91,13 +92,10 @@ def main() -> None:
     chosen = vectors[[digits.source.encode(name)[0] for name in names]]
     title = "The calculator's digits: nobody told it their order"
     embedding_map(chosen.numpy(), names, title=title, joined=True, out=HERE / "embeddings.png")
-    flows = {name: gradient_flow(model) for name, model in textbook().items()}
-    gradients(
-        flows,
-        title="How far back the last token's gradient reaches",
-        answer=50,
-        out=HERE / "gradients.png",
-    )
+    panels = gradient_panels()
+    title = "Gradients of the last token’s loss in untrained models"
+    gradients(panels, title=title, out=HERE / "gradients-all.png")
+    gradients(panels[2:3], title="How far back the gradient reaches", out=HERE / "gradients.png")
     positions_figure(sinusoids(torch.arange(100), 64).numpy(), "sinusoidal", HERE / "positions.png")
     photograph(
         next(translator.translate([SENTENCE], n_best=3)).write_page(RUNS / "page.html"),

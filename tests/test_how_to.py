@@ -23,9 +23,9 @@ def python_of(page):
     return code
 
 
-def column(number):
-    """What is between backticks in a column of the first table of decode.md."""
-    lines = (PAGES / "decode.md").read_text("utf-8").split("## ")[0].splitlines()
+def column(number, page="decode.md"):
+    """What is between backticks in a column of the first table of a page."""
+    lines = (PAGES / page).read_text("utf-8").split("## ")[0].splitlines()
     rows = [line.split("|") for line in lines if line.startswith("| ") and "device" not in line]
     return [code for row in rows for code in re.findall(r"`([^`]+)`", row[number])]
 
@@ -78,3 +78,42 @@ def test_decode_on_the_command_line(folder, options):
     words = [path if word.startswith("RUN") else word for word in words]
     done = CliRunner().invoke(app, ["translate", path, TEXT, *words])
     assert done.exit_code == 0, done.output
+
+
+def test_evaluate_in_python(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    Path("pairs.tsv").write_text("1+1\t2\n2+2\t4\n")
+    path = folder / "runs" / "demo"
+    names = {"regard": regard, "translator": regard.load(path), "run": path, "run2": path}
+    names |= {"source": "1+1", "target": "2", "pairs": [("1+1", "2")]}
+    codes = column(3, "evaluate.md")
+    assert len(codes) >= 8
+    for code in codes:
+        assert eval(code, names), code
+
+
+def test_evaluate_on_the_command_line(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    Path("pairs.tsv").write_text("1+1\t2\n2+2\t4\n")
+    monkeypatch.setattr("regard.pictures.drawn", lambda *_, **__: b"")
+    real = {"RUN": "runs/demo", "SOURCE": "1+1", "TARGET": "2"}
+    commands = column(2, "evaluate.md")
+    assert len(commands) == 9
+    for command in commands:
+        words = [real.get(word, word) for word in shlex.split(command)[1:]]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, (command, done.output)
+    assert Path("lengths.png").exists()
+
+
+def test_pictures_on_the_command_line(folder, monkeypatch):
+    """The table of embeddings and positions; other tests look at what is drawn."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("regard.pictures.drawn", lambda *_, **__: b"")
+    page = (PAGES / "look-inside.md").read_text("utf-8")
+    commands = re.findall(r"^\| .* \| `regard (show .*)` \|$", page, re.M)
+    assert len(commands) == 6
+    for command in commands:
+        words = [word.replace("RUN", "runs/demo") for word in shlex.split(command)]
+        done = CliRunner().invoke(app, [word.replace("il,elle", "1,2") for word in words])
+        assert done.exit_code == 0, (command, done.output)

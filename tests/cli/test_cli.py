@@ -23,7 +23,18 @@ from regard.errors import UserError
 from regard.inspection import page
 from regard.recipes.reporter import Reporter
 
-VERBS = ["demo", "train", "translate", "evaluate", "show", "data", "presets", "runs", "settings"]
+VERBS = [
+    "demo",
+    "train",
+    "translate",
+    "evaluate",
+    "score",
+    "show",
+    "data",
+    "presets",
+    "runs",
+    "settings",
+]
 FIELDS = (
     "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter sequence_error wer "
     "cer examples seconds tokens_per_second"
@@ -78,7 +89,7 @@ finally:
 
 
 @pytest.mark.parametrize(
-    "verb", ["train", "translate", "evaluate", "show attention", "data generate"]
+    "verb", ["train", "translate", "evaluate", "score", "show attention", "data generate"]
 )
 def test_every_verb_has_an_example(verb):
     assert "Example: " in call(*verb.split(), "--help")

@@ -55,6 +55,21 @@ def test_what_cannot_be_read_is_refused(words, message, run, said, two_files):
     assert message in said(run.path, *words, code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "a.png"], "--out draws the scores by length: add --by-length"),
+        (["--by-length", "--out", "a.txt"], "cannot write a picture to a.txt"),
+        (["--wait", "1", "--by-length"], "remove --beam, --against, --by-length"),
+        (["--wait", "1", "--sentence-bleu", "2"], "remove --beam, --against, --by-length"),
+        (["--sentence-bleu", "0"], "--sentence-bleu"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_at_once(words, message, said):
+    """Before a run is opened, which here is not even there."""
+    assert message in said("runs/none", *words, code=2)
+
+
 def test_waiting_has_no_bleu_where_it_says_nothing(said, monkeypatch):
     from regard.recipes.evaluation import Waiting
 

@@ -100,13 +100,23 @@ def test_translate_breaks_no_line_of_a_file(run, tmp_path, said):
     assert not re.search("[\x00-\x08\x0a-\x1f\x7f-\x9f]", lines[0])
 
 
-@pytest.mark.parametrize("options", [[], ["--json"], ["--split", "train"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--json"], ["--split", "train"], ["--sentence-bleu", "2"], ["--by-length", "--json"]],
+    ids=" ".join,
+)
 def test_evaluate(options, run, said):
     said("evaluate", run.path, *options)
 
 
 def test_evaluate_a_file(run, pairs, said):
     said("evaluate", run.path, pairs)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--tokens"]], ids=" ".join)
+def test_score(options, run, pairs, said):
+    said("score", run.path, f"{TEXT} 1", f"{TEXT} unknown", *options)
+    said("score", run.path, "--input", pairs, *options, answers=True)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=" ".join)
@@ -229,6 +239,10 @@ def test_a_mistake_is_told_in_one_plain_line(words, said):
         ["evaluate", "RUN", "--split", SETTING],
         ["evaluate", "RUN", "--wait", SETTING],
         ["evaluate", "RUN", SETTING],
+        ["evaluate", "RUN", "--by-length", "--out", SETTING],
+        ["score", "RUN", SETTING],
+        ["score", "RUN", "--input", SETTING],
+        ["show", "positions", "--columns", SETTING],
         ["show", "attention", "RUN", TEXT, "--block", SETTING],
         ["show", "attention", "RUN", TEXT, "--how", SETTING],
         ["show", "attention", "RUN", TEXT, "--out", SETTING],

@@ -189,8 +189,10 @@ def test_titles_keep_source_and_answer_in_order(run, here, monkeypatch):
 
 
 def test_gradients(run, here):
-    assert call("gradients", "--length", 10).split() == ["gradients.png"]
-    call("gradients", run.path, "--length", 8, "--out", "run.svg")
+    said = call("gradients", "--length", 10)
+    assert "LSTM, forget bias 1" in said
+    assert said.splitlines()[-1] == "gradients.png"
+    assert call("gradients", run.path, "--length", 8, "--out", "run.svg") == "run.svg\n"
     assert "no such run" in refused("gradients", "nowhere")
 
 

@@ -58,6 +58,19 @@ def test_json_keeps_it(translator):
     assert Likelihood.from_dict(values) == found
 
 
+def test_what_is_hardly_possible_has_a_perplexity():
+    found = Likelihood("a", "b", ["b"], [-5000.0], ["c"], [-0.1], [False])
+    assert 1e300 < found.perplexity < math.inf
+
+
+def test_accuracy_is_of_ids_and_not_of_their_texts():
+    """Two bytes that are no character of their own look the same."""
+    found = Likelihood(
+        "a", "é", ["\ufffd"] * 2, [-1.0] * 2, ["\ufffd"] * 2, [-0.5] * 2, [True, False]
+    )
+    assert found.accuracy == 0.5
+
+
 def test_accuracy_ignores_what_does_not_count():
     predicted = torch.tensor([[5, 6, 7], [8, 9, 4]])
     target = torch.tensor([[5, 6, 0], [8, 1, 0]])

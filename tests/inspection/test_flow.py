@@ -3,20 +3,10 @@ import pytest
 import torch
 
 from regard.config import RNNConfig, TransformerConfig
-from regard.inspection.flow import gradient_flow, textbook
+from regard.errors import UserError
+from regard.inspection import gradient_by_depth, gradient_flow, gradient_norms, reach
+from regard.inspection.untrained import gradient_panels
 from regard.models import build_model
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_plain_rnn_forgets_an_lstm_less_and_a_transformer_not(seed: int) -> None:
-    rnn, lstm, transformer = (
-        gradient_flow(model, 60, sentences=4, seed=seed) for model in textbook(32, seed).values()
-    )
-    assert rnn.shape == lstm.shape == transformer.shape == (60,)
-    assert rnn[0] == lstm[0] == transformer[0] == 1
-    assert rnn[-1] * 1e3 < lstm[-1] < transformer[-1] / 1e2
-    assert transformer[1:].min() > 1e-3
-    assert (np.diff(np.log(rnn[::6])) < 0).all()
 
 
 def test_the_flow_is_the_gradient_of_the_last_token() -> None:
@@ -67,7 +57,7 @@ def test_models_are_left_as_they_were(tie: str) -> None:
     before = {name: p.clone() for name, p in model.named_parameters()}
     state = torch.random.get_rng_state()
     flow = gradient_flow(model, 7)
-    textbook(16)
+    gradient_panels(6, width=16)
     assert flow.shape == (7,)
     assert np.isfinite(flow).all()
     assert model.training
@@ -77,3 +67,42 @@ def test_models_are_left_as_they_were(tie: str) -> None:
     )
     assert torch.equal(torch.random.get_rng_state(), state)
     assert not model.encoder.embedding._forward_hooks
+
+
+def test_how_far_a_flow_reaches() -> None:
+    assert reach([1, 0.5, 0.009, 0.02, 0.001]) == 2
+    assert reach([1, 0.5, 0.02]) is None
+    assert reach([1, 0.5, 0.02], share=0.1) == 2
+
+
+def test_the_gradient_by_depth_is_that_of_the_blocks() -> None:
+    """By hand: what a block adds is switched off, so that all below it has the same gradient."""
+    model = build_model(
+        TransformerConfig(width=8, ffn=8, heads=2, encoder_layers=4, decoder_layers=1), 30, 30
+    )
+    with torch.no_grad():
+        for block in model.encoder.blocks[1:]:
+            for name, weight in block.named_parameters():
+                if "residual" not in name:
+                    weight.zero_()
+    np.testing.assert_allclose(gradient_by_depth(model, 6), np.ones(4))
+    model.encoder.blocks[2].feed_residual = Doubled()
+    np.testing.assert_allclose(gradient_by_depth(model, 6), [1, 1, 2, 2])
+    with pytest.raises(UserError, match="needs an encoder of blocks"):
+        gradient_by_depth(build_model(RNNConfig(width=8, embedding=8), 30, 30))
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, sublayer: object) -> torch.Tensor:
+        return 2 * x
+
+
+def test_the_norm_that_clipping_looks_at() -> None:
+    model = build_model(TransformerConfig(width=8, ffn=8, heads=2), 30, 30).double().eval()
+    (found,) = gradient_norms(model, [6], sentences=1)
+    random = torch.Generator().manual_seed(0)
+    source = torch.randint(16, 30, (1, 3), generator=random)
+    target = torch.randint(16, 30, (1, 4), generator=random)
+    logits = model(source, torch.tensor([3]), target[:, :-1])
+    torch.nn.functional.cross_entropy(logits[:, -1], target[:, -1]).backward()
+    assert found == pytest.approx(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())

@@ -17,9 +17,10 @@ from matplotlib.text import Text
 
 from regard.errors import UserError
 from regard.pictures import any_glyph, save_figure
-from regard.pictures.curves import gradients
 from regard.pictures.embeddings import embedding_map
+from regard.pictures.gradients import Panel, gradients
 from regard.pictures.heatmaps import growth, head_grid, heatmap
+from regard.pictures.lengths import length_figure
 from regard.pictures.tree import beam_tree
 from regard.records.tree import Node
 
@@ -224,7 +225,7 @@ def test_gradients_are_told_apart_by_marker_and_style(tmp_path: Path) -> None:
         f"${name}_1$": np.exp(-np.arange(100.0) * rate)
         for name, rate in (("a", 0.5), ("b", 0.1), ("c", 0.0))
     }
-    figure = gradients(flows, title=LONG, answer=50, out=tmp_path / "g.pdf")
+    figure = gradients([panel(flows, answer=50)], title=LONG, out=tmp_path / "g.pdf")
     drawn = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 100]
     assert (
         len({line.get_marker() for line in drawn})
@@ -233,8 +234,21 @@ def test_gradients_are_told_apart_by_marker_and_style(tmp_path: Path) -> None:
     )
     assert figure.axes[0].get_yscale() == "log"
     assert {"$a_1$", "$b_1$", "$c_1$"} <= {name for name, _ in clean(figure)}
-    drawn_zero = gradients({"a": np.array([1.0, 0.0, 0.5])})  # a gradient that never arrives
+    drawn_zero = gradients([panel({"a": np.array([1.0, 0.0, 0.5])})])  # it never arrives
     clean(drawn_zero)
+
+
+def panel(curves: dict[str, Any], **more: Any) -> Panel:
+    return Panel(LONG[:40], curves, "tokens before the predicted one", "norm", **more)
+
+
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_no_labels_of_gradients_overlap(count: int) -> None:
+    figure = gradients([panel({"a": np.ones(5), "b": np.ones(5)})] * count, title=LONG)
+    assert len(figure.axes) == count
+    assert [name for name, _ in clean(figure)].count("tokens before the predicted one") == count
+    with pytest.raises(UserError, match="at least one panel"):
+        gradients([])
 
 
 # the beam
@@ -299,7 +313,7 @@ def test_every_picture_in_every_format_and_nothing_left_in_pyplot(
 ) -> None:
     made = [
         embedding_map(matrix(12, 4), words(12)),
-        gradients({"a": np.ones(5)}),
+        gradients([panel({"a": np.ones(5)})]),
         beam_tree(tree(4, 2, WORDS)),
         growth([(1, matrix(3, 3)), (2, matrix(3, 3))], words(3), words(3)),
         heatmap(matrix(3, 3), words(3), words(3), signed=True),
@@ -310,3 +324,38 @@ def test_every_picture_in_every_format_and_nothing_left_in_pyplot(
     assert (
         "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
     )
+
+
+# scores by length
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_scores_by_length_leave_out_what_is_not_known(suffix: str, tmp_path: Path) -> None:
+    bins = ["1–10", "11–20", "21 or more"]
+    scores = {"$BLEU_1$": [None, 20.0, 10.0], "exact match (%)": [50.0, 40.0, 0.0]}
+    out = tmp_path / f"l{suffix}"
+    figure = length_figure(bins, [3, 1200, 7], scores, title=LONG, out=out)
+    above, below = figure.axes
+    bleu, exact = above.get_lines()
+    np.testing.assert_array_equal(bleu.get_ydata(), [math.nan, 20, 10])
+    np.testing.assert_array_equal(exact.get_ydata(), [50, 40, 0])
+    assert [bar.get_height() for bar in below.patches] == [3, 1200, 7]
+    assert {"1,200", "$BLEU_1$", "21 or more"} <= {name for name, _ in clean(figure)}
+    assert out.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [([97.0, 92.0], 90, 100), ([97.0, 30.0], 0, 100), ([8.0, 6.0], 0, 20), ([None, None], 0, 100)],
+)
+def test_scores_by_length_fill_their_panel(values: Any, low: float, high: float) -> None:
+    bottom, top = length_figure(["1", "2"], [3, 4], {"BLEU": values}).axes[0].get_ylim()
+    assert low - 4 < bottom < low
+    assert high < top < high + 4
+
+
+def test_scores_by_length_of_unequal_numbers_are_refused() -> None:
+    with pytest.raises(UserError, match="as many sentences and scores as bins"):
+        length_figure(["1"], [1], {"BLEU": [1.0, 2.0]})
+    with pytest.raises(UserError, match="at least one"):
+        length_figure([], [], {})

@@ -22,6 +22,7 @@ from regard.cli.interruption import repeat_ignored_interrupts
 from regard.cli.presets import presets
 from regard.cli.prune import prune
 from regard.cli.runs import runs
+from regard.cli.score import score
 from regard.cli.settings import setting_meant, settings
 from regard.cli.show import show
 from regard.cli.terms import TEXTS
@@ -116,6 +117,7 @@ app.command()(demo)
 app.command()(train)
 app.command(context_settings=TEXTS)(translate)
 app.command()(evaluate)
+app.command(context_settings=TEXTS)(score)
 app.command()(doctor)
 app.command()(prune)
 app.command()(presets)

@@ -7,14 +7,12 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.lengths import LengthScores
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import AsJson, Beam, Device, FileAndSets, RunFolder, second_file
-from regard.config import parse_overrides
+from regard.cli.terms import AsJson, Beam, Device, FileAndSets, RunFolder, how_to_read
 from regard.display import say, say_json, table
 from regard.errors import UserError, counted
-
-READING = ("source", "target", "header", "encoding", "target_file")
-"""Settings that say how a file is read."""
+from regard.pictures import check_suffix
 
 
 def evaluate(
@@ -31,6 +29,22 @@ def evaluate(
         Path | None,
         typer.Option(help="A run to compare with, by paired bootstrap (RUN minus this one)."),
     ] = None,
+    by_length: Annotated[
+        bool, typer.Option("--by-length", help="Also show the scores by length of the source.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Draw the scores by length: .png, .svg or .pdf (with --by-length)."),
+    ] = None,
+    sentence_bleu: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=1,
+            max=100,
+            help="Also list every answer with its BLEU, by n-grams of up to K words (d2l: 2).",
+        ),
+    ] = None,
     as_json: AsJson = False,
     wait: Annotated[
         str | None,
@@ -45,11 +59,16 @@ def evaluate(
 
     Two files side by side: `regard evaluate runs/demo text.en text.fr`
     """
-    reading = _how_to_read(data, settings)
+    reading = how_to_read(data, settings)
+    if out is not None:
+        if not by_length:
+            raise UserError("--out draws the scores by length: add --by-length")
+        check_suffix(out)  # before what takes long
     if wait is not None:
-        if beam or against:
+        if beam or against or by_length or sentence_bleu:
             raise UserError(
-                "--wait decodes greedily and scores one run: remove --beam and --against"
+                "--wait decodes greedily and scores one run as a whole: remove --beam, --against, "
+                "--by-length and --sentence-bleu"
             )
         _evaluate_waiting(run, wait, data, reading, split, as_json, device, read_parts(parts))
         return
@@ -63,35 +82,36 @@ def evaluate(
         device=device,
         parts=read_parts(parts),
     )
+    lengths = LengthScores.of(evaluation, str(run), str(against)) if by_length else None
+    sentences = evaluation.by_sentence(sentence_bleu) if sentence_bleu else []
     if as_json:
-        say_json(_evaluation_fields(evaluation))
+        say_json(_evaluation_fields(evaluation, lengths, sentences))
     else:
+        if sentences:
+            _print_sentences(sentences, sentence_bleu)
         _print_evaluation(evaluation)
+        if lengths is not None:
+            lengths.print()
+
+    if lengths is not None and out is not None:
+        lengths.draw(out)
+        if not as_json:
+            say(out)
 
 
-def _how_to_read(data: str | None, words: list[str] | None) -> dict[str, Any]:
-    """How to read the data: a second file beside it, or settings such as data.encoding=latin-1."""
-    if not words:
-        return {}
-    from regard.recipes.training import two_files
-
-    target_file, settings = second_file(words)
-    given = parse_overrides(settings)
-    for section, values in given.items():
-        for name in values:
-            if section != "data" or name not in READING:
-                known = ", ".join(f"data.{one}" for one in READING)
-                raise UserError(f"{section}.{name} cannot be set here; only {known} can")
-    return two_files(data, target_file) | given.get("data", {})
-
-
-def _evaluation_fields(evaluation: Any) -> dict[str, Any]:
-    """The scores of an evaluation, for JSON."""
+def _evaluation_fields(
+    evaluation: Any, lengths: LengthScores | None, sentences: list[Any]
+) -> dict[str, Any]:
+    """The scores of an evaluation, for JSON; those by length and by sentence if asked for."""
     values: dict[str, Any] = evaluation.report.as_dict()
     values.update(evaluation.metrics)
     values["seen_in_training"] = evaluation.seen_in_training
     if evaluation.comparison is not None:
         values["against"] = evaluation.comparison._asdict()
+    if sentences:
+        values["sentences"] = [one.as_dict() for one in sentences]
+    if lengths is not None:
+        values |= lengths.as_dict()
     return values
 
 
@@ -107,6 +127,21 @@ def _print_evaluation(evaluation: Any) -> None:
 
     if evaluation.comparison is not None:
         say(_compared(evaluation.comparison))
+
+
+def _print_sentences(sentences: list[Any], order: int | None) -> None:
+    """Print every answer beside its reference; a wrong one is marked."""
+    rows = [
+        (
+            one.source,
+            one.answer,
+            one.reference,
+            f"{one.bleu:.3f}",
+            "✓" if one.correct else "✗ wrong",
+        )
+        for one in sentences
+    ]
+    table(["source", "answer", "reference", f"BLEU, k = {order}", ""], rows)
 
 
 def _compared(comparison: Any) -> str:

@@ -1,4 +1,4 @@
-"""The help as people read it: one line about completion, and no type after a flag."""
+"""The help as people read it: short enough for a screen, and no type after a flag."""
 
 from typing import Any
 
@@ -15,7 +15,22 @@ def with_our_help(app: typer.Typer) -> Any:
         if parameter.name == "install_completion":
             parameter.help = "Install tab completion for this shell."
     _hide_types_of_flags(command)
+    _hide_help_option(command)
     return command
+
+
+def _hide_help_option(command: Any) -> None:
+    """Leave `--help` out of the help of a command: who reads it has found it."""
+    parameters_of = command.get_params
+
+    def get_params(context: Any) -> list[Any]:
+        parameters: list[Any] = parameters_of(context)
+        for parameter in parameters:
+            if parameter.name == "help":
+                parameter.hidden = True
+        return parameters
+
+    command.get_params = get_params
 
 
 def _hide_types_of_flags(command: Any) -> None:

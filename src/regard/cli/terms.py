@@ -10,8 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.completion import run_folders, setting_names
+from regard.config import parse_overrides
 from regard.errors import UserError
 
+READING = ("source", "target", "header", "encoding", "target_file")
+"""Settings that say how a file is read."""
+BYTES_A_TOKEN = 4
+"""About so many bytes of a file make a token, to tell how much there is to translate."""
 TEXTS = {"ignore_unknown_options": True}  # a text may begin with a dash: -940-819
 RunFolder = Annotated[
     Path,
@@ -74,3 +79,19 @@ def refuse_options(texts: Iterable[str], command: Any) -> None:
                 f"no option {word}{hint} (to pass a text that starts with two dashes, use --input "
                 f"or stdin)"
             )
+
+
+def how_to_read(data: str | None, words: list[str] | None) -> dict[str, Any]:
+    """How to read the data: a second file beside it, or settings such as data.encoding=latin-1."""
+    if not words:
+        return {}
+    from regard.recipes.training import two_files
+
+    target_file, settings = second_file(words)
+    given = parse_overrides(settings)
+    for section, values in given.items():
+        for name in values:
+            if section != "data" or name not in READING:
+                known = ", ".join(f"data.{one}" for one in READING)
+                raise UserError(f"{section}.{name} cannot be set here; only {known} can")
+    return two_files(data, target_file) | given.get("data", {})

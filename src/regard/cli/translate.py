@@ -15,15 +15,13 @@ import typer
 import regard
 from regard import files
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import Beam, Device, RunFolder, refuse_options
+from regard.cli.terms import BYTES_A_TOKEN, Beam, Device, RunFolder, refuse_options
 from regard.config import build, parse_overrides
 from regard.display import json_text, note, one_line, plain, table, warn
 from regard.errors import UserError, counted
 
 LINES = {"cpu": 512, "gpu": 8192}
 """Lines that are answered together: on a CPU few, so that answers appear soon."""
-BYTES_A_TOKEN = 4
-"""About so many bytes of a file make a token, to tell how much there is to translate."""
 BLOCK = 1 << 16
 """Bytes that are read at once."""
 MOST_WARNED = 5

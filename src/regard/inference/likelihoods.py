@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 
@@ -19,6 +20,16 @@ Row = tuple[list[int], list[int]]
 """Source ids with <eos>, and target ids from <bos> to <eos>."""
 
 
+class Prediction(NamedTuple):
+    """What a model predicts at each place of one target, given the tokens before it."""
+
+    logprobs: list[float]
+    """Of the target's own tokens."""
+    best: list[int]
+    """The most likely ids."""
+    best_logprobs: list[float]
+
+
 def likelihoods(
     model: Seq2Seq,
     sides: tuple[Tokenizer, Tokenizer],
@@ -34,9 +45,9 @@ def likelihoods(
         rows = _rows(window, sides)
         found: list[Likelihood | None] = [None] * len(window)
         for places in _batches(rows, budget):
-            chosen, best = _predict(model, [rows[place] for place in places])
-            for place, logprobs, ids in zip(places, chosen, best, strict=True):
-                found[place] = _likelihood(sides[1], window[place], rows[place], logprobs, ids)
+            predictions = _predict(model, [rows[place] for place in places])
+            for place, prediction in zip(places, predictions, strict=True):
+                found[place] = _likelihood(sides[1], window[place], rows[place], prediction)
         yield from filter(None, found)
 
 
@@ -58,29 +69,35 @@ def _batches(rows: Sequence[Row], budget: int) -> Iterator[list[int]]:
 
 
 @torch.inference_mode()
-def _predict(model: Seq2Seq, rows: list[Row]) -> tuple[list[list[float]], list[list[int]]]:
-    """Of each row, the log-probabilities of its target and the most likely ids."""
+def _predict(model: Seq2Seq, rows: list[Row]) -> list[Prediction]:
+    """What the model predicts for the target of each row."""
     device = next(model.parameters()).device
     batch = collate(rows).to(device)
     logits = model(batch.source, batch.source_lengths, batch.target_in)  # (B, T, V)
     logprobs = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (B, T, V)
     chosen = logprobs.gather(-1, batch.target_out[..., None])[..., 0]  # (B, T)
     best = logits.argmax(-1)  # (B, T)
+    best_logprobs = logprobs.gather(-1, best[..., None])[..., 0]  # (B, T)
 
+    lists = (chosen.tolist(), best.tolist(), best_logprobs.tolist())
     lengths = batch.target_lengths.tolist()
-    return (
-        [row[:length] for row, length in zip(chosen.tolist(), lengths, strict=True)],
-        [row[:length] for row, length in zip(best.tolist(), lengths, strict=True)],
-    )
+    return [
+        Prediction(own[:length], ids[:length], likeliest[:length])
+        for own, ids, likeliest, length in zip(*lists, lengths, strict=True)
+    ]
 
 
 def _likelihood(
-    tokenizer: Tokenizer,
-    pair: tuple[str, str],
-    row: Row,
-    logprobs: list[float],
-    best: list[int],
+    tokenizer: Tokenizer, pair: tuple[str, str], row: Row, prediction: Prediction
 ) -> Likelihood:
     source, target = pair
-    tokens = tokenizer.token_texts(row[1][1:])  # without <bos>
-    return Likelihood(source, target, tokens, logprobs, tokenizer.token_texts(best))
+    ids = row[1][1:]  # without <bos>
+    return Likelihood(
+        source,
+        target,
+        tokens=tokenizer.token_texts(ids),
+        logprobs=prediction.logprobs,
+        predicted=tokenizer.token_texts(prediction.best),
+        predicted_logprobs=prediction.best_logprobs,
+        correct=[id == best for id, best in zip(ids, prediction.best, strict=True)],
+    )

@@ -14,18 +14,22 @@ from regard.inspection.evidence import (
     occlusion,
     without,
 )
-from regard.inspection.flow import gradient_flow, textbook
+from regard.inspection.flow import gradient_by_depth, gradient_flow, gradient_norms, reach
+from regard.inspection.untrained import gradient_panels
 
 __all__ = [
     "Head",
     "Reading",
     "agreement",
     "correlation",
+    "gradient_by_depth",
     "gradient_flow",
+    "gradient_norms",
+    "gradient_panels",
     "gradient_times_input",
     "heads",
     "logit_lens",
     "occlusion",
-    "textbook",
+    "reach",
     "without",
 ]

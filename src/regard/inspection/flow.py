@@ -1,7 +1,10 @@
-"""Gradient flow: how far back the gradient of the last target token's loss reaches."""
+"""Gradient flow: how far back, and how deep, the gradient of the last target token's loss reaches.
 
+All of it in double precision: in single precision a vanishing gradient is soon 0.
+"""
+
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -9,9 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import ModelConfig, RNNConfig, TransformerConfig
-from regard.models import Seq2Seq, build_model
+from regard.errors import UserError
+from regard.models import Seq2Seq
 from regard.text.vocabulary import FIRST
+
+FORGOTTEN = 0.01
+"""The share of the nearest token's gradient below which a token counts as forgotten."""
 
 
 def gradient_flow(
@@ -23,19 +29,11 @@ def gradient_flow(
     1. The first half of the tokens is the target, the second half the source. All tokens are
     random, and norms are averaged over sentences. first: the first id that is not reserved.
     """
-    model = deepcopy(model).double().eval()  # in single precision a vanishing gradient is soon 0
+    model = deepcopy(model).double().eval()
     source_table = model.encoder.get_submodule("embedding")
     target_table = model.decoder.get_submodule("embedding")
     vectors = _keep_outputs(source_table, target_table)
-
-    source_length = length - length // 2
-    target_length = length // 2 + 1  # the last token is only predicted
-    generator = torch.Generator().manual_seed(seed)
-    source = _random_tokens(source_table, first, (sentences, source_length), generator)
-    target = _random_tokens(target_table, first, (sentences, target_length), generator)
-
-    logits = model(source, torch.full((sentences,), source_length), target[:, :-1])  # (B, T, V)
-    loss = F.cross_entropy(logits[:, -1], target[:, -1], reduction="sum")
+    loss = _last_loss(model, length, sentences, seed, first)
     gradients = torch.autograd.grad(loss, vectors, materialize_grads=True)
 
     norms = []
@@ -46,11 +44,78 @@ def gradient_flow(
     return (nearest_first / nearest_first[0]).numpy()
 
 
-def _keep_outputs(*tables: nn.Module) -> list[Tensor]:
-    """A list that collects what these embeddings return, in the order of their calls."""
+def reach(flow: npt.ArrayLike, share: float = FORGOTTEN) -> int | None:
+    """How many tokens back a flow (N,) first falls below a share of the nearest one's.
+
+    None: it never does.
+    """
+    below = np.flatnonzero(np.asarray(flow) < share)
+    return int(below[0]) if len(below) else None
+
+
+def gradient_by_depth(
+    model: Seq2Seq, length: int = 20, *, sentences: int = 4, seed: int = 0, first: int = FIRST
+) -> npt.NDArray[np.float64]:
+    """Norm of the gradient at the output of each block of the encoder, last block first: (layers,).
+
+    It is scaled so that the last block has norm 1. The tokens are as in `gradient_flow`.
+    """
+    model = deepcopy(model).double().eval()
+    blocks = getattr(model.encoder, "blocks", None)
+    if not isinstance(blocks, nn.ModuleList):
+        raise UserError("gradient_by_depth needs an encoder of blocks, such as a Transformer's")
+    outputs = _keep_outputs(*blocks)
+    loss = _last_loss(model, length, sentences, seed, first)
+    gradients = torch.autograd.grad(loss, outputs)
+    norms = torch.stack([gradient.norm() for gradient in gradients]).flip(0)  # (layers,)
+    return (norms / norms[0]).numpy()
+
+
+def gradient_norms(
+    model: Seq2Seq,
+    lengths: Sequence[int],
+    *,
+    sentences: int = 4,
+    seed: int = 0,
+    first: int = FIRST,
+) -> npt.NDArray[np.float64]:
+    """Norm of the gradient of all weights, which clipping looks at, for each length: (lengths,)."""
+    model = deepcopy(model).double().eval()
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    norms = []
+    for length in lengths:
+        loss = _last_loss(model, length, sentences, seed, first) / sentences
+        gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
+        norms.append(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+    return torch.stack(norms).numpy()
+
+
+def _last_loss(model: Seq2Seq, length: int, sentences: int, seed: int, first: int) -> Tensor:
+    """The loss of the last target token of random sentences, summed over them.
+
+    length: tokens of source and target together.
+    """
+    source_table = model.encoder.get_submodule("embedding")
+    target_table = model.decoder.get_submodule("embedding")
+    source_length = length - length // 2
+    target_length = length // 2 + 1  # the last token is only predicted
+    generator = torch.Generator().manual_seed(seed)
+    source = _random_tokens(source_table, first, (sentences, source_length), generator)
+    target = _random_tokens(target_table, first, (sentences, target_length), generator)
+
+    logits = model(source, torch.full((sentences,), source_length), target[:, :-1])  # (B, T, V)
+    return F.cross_entropy(logits[:, -1], target[:, -1], reduction="sum")
+
+
+def _keep_outputs(*modules: nn.Module) -> list[Tensor]:
+    """A list that collects what these modules return, in the order of their calls."""
     outputs: list[Tensor] = []
-    for table in dict.fromkeys(tables):  # one hook where source and target share their embedding
-        table.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+
+    def keep(module: nn.Module, inputs: object, output: Tensor | tuple[Tensor, object]) -> None:
+        outputs.append(output[0] if isinstance(output, tuple) else output)
+
+    for module in dict.fromkeys(modules):  # one hook where source and target share their embedding
+        module.register_forward_hook(keep)
     return outputs
 
 
@@ -60,35 +125,3 @@ def _random_tokens(
     """Tokens (B, T), any of this embedding's vocabulary from id `first` on."""
     size = table.get_parameter("weight").shape[0]
     return torch.randint(first, size, shape, generator=generator)
-
-
-def textbook(width: int = 64, seed: int = 0) -> dict[str, Seq2Seq]:
-    """Three untrained models: a plain RNN and an LSTM without attention, and a Transformer.
-
-    The cells start as torch starts them, forget gates with a bias of 1 (Jozefowicz et al. 2015).
-    Models that Regard trains start from orthogonal matrices and no bias: then a plain RNN forgets
-    far more slowly, and an LSTM faster.
-    """
-    rnn = RNNConfig(cell="rnn", width=width, embedding=width, bidirectional=False, attention="none")
-    configs: dict[str, ModelConfig] = {
-        "plain RNN": rnn,
-        "LSTM": replace(rnn, cell="lstm"),
-        "Transformer": TransformerConfig(width=width, ffn=4 * width),
-    }
-    size = FIRST + 64
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        models = {name: build_model(config, size, size) for name, config in configs.items()}
-        for model in models.values():
-            _reset_cells(model, width)
-    return models
-
-
-def _reset_cells(model: Seq2Seq, width: int) -> None:
-    """Start recurrent cells as torch does, and an LSTM's forget gates with a bias of 1."""
-    for module in model.modules():
-        if not isinstance(module, nn.RNNBase):
-            continue
-        module.reset_parameters()
-        if isinstance(module, nn.LSTM):
-            module.get_parameter("bias_ih_l0").data[width : 2 * width] = 1.0

@@ -149,10 +149,7 @@ def save_figure(figure: Figure, out: Place) -> Figure:
     if out is None:
         return figure
     path = Path(out)
-    if path.suffix.lower() not in SUFFIXES:
-        raise UserError(
-            f"cannot write a picture to {path}: its name must end in {', '.join(SUFFIXES)}"
-        )
+    check_suffix(path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
@@ -160,6 +157,14 @@ def save_figure(figure: Figure, out: Place) -> Figure:
     write_output(path, picture)
     _warn_of_boxes(caught, path)
     return figure
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a name that says no format that a picture can be written in."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(
+            f"cannot write a picture to {path}: its name must end in {', '.join(SUFFIXES)}"
+        )
 
 
 def drawn(figure: Figure, kind: str, *, dpi: int) -> bytes:

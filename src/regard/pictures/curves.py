@@ -1,4 +1,4 @@
-"""Learning curves of runs, from the records of `log.jsonl`, and gradients against distance."""
+"""Learning curves of runs, from the records of `log.jsonl`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ STYLES: dict[str, dict[str, Any]] = {
     "train": {"linestyle": "--", "linewidth": 1.0, "markersize": 3.0, "alpha": 0.5},
     "dev": {"linestyle": "-", "linewidth": 1.8, "markersize": 4.5},
 }
-DASHES = ("-", "--", "-.", ":")
 LEGEND_WIDTH = 130  # letters that fit below the figure
 
 
@@ -56,42 +55,6 @@ def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
         prefix = "" if alone else f"{key:.60}: "
         texts.append(prefix + ", ".join(values))
     _draw_legend(figure, list(looks.values()), texts)
-    return _finished(figure, out)
-
-
-def gradients(
-    flows: Mapping[str, Any], *, title: str = "", answer: int = 0, out: Place = None
-) -> Figure:
-    """Draw how far back a prediction reaches, on a logarithmic scale.
-
-    flows: for each model the norms of the gradient (N,) at the distances 0, 1, 2 …
-    answer: how many of the nearest tokens belong to the answer; those behind them are the source.
-    """
-    figure = blank(7.5, 4.6, title)
-    axes = figure.subplots()
-    for number, (name, flow) in enumerate(flows.items()):
-        axes.semilogy(
-            flow,
-            **_look(number),
-            linestyle=DASHES[number % len(DASHES)],
-            linewidth=1.8,
-            markersize=5,
-            markevery=_marker_distance(flow),
-            label=f"{name:.40}",
-        )
-    if answer:
-        _draw_border(axes, answer - 0.5)
-    axes.set(
-        xlabel="tokens before the predicted one",
-        ylabel="norm of the gradient (nearest = 1)",
-    )
-    figure.legend(
-        loc="outside lower center",
-        ncols=min(3, len(flows)),
-        frameon=False,
-        fontsize=9,
-        handlelength=4,
-    )
     return _finished(figure, out)
 
 
@@ -159,14 +122,6 @@ def _draw_legend(figure: Figure, looks: Sequence[Mapping[str, Any]], texts: Sequ
         handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )
     legend.set_title("dashed: training · solid: dev · ★ best on dev")
-
-
-def _draw_border(axes: Axes, x: float) -> None:
-    """Draw the border between the answer, on the left, and the source."""
-    axes.axvline(x, color="black", linewidth=0.8)
-    style: dict[str, Any] = {"fontsize": 8, "transform": axes.get_xaxis_transform()}
-    axes.text(x, 1.01, "← the answer  ", ha="right", **style)
-    axes.text(x, 1.01, "  the source →", ha="left", **style)
 
 
 def _finished(figure: Figure, out: Place) -> Figure:

@@ -59,9 +59,9 @@ def positions_figure(
 def _checked(columns: Sequence[int], width: int) -> list[int]:
     """The columns, if a table of this width has them."""
     if len(columns) > MOST or not all(0 <= column < width for column in columns):
-        raise UserError(
-            f"columns {', '.join(map(str, columns))}: choose up to {MOST} from 0 to {width - 1}"
-        )
+        few = ", ".join(map(str, columns[:MOST]))
+        more = ", …" if len(columns) > MOST else ""
+        raise UserError(f"columns {few}{more}: choose up to {MOST} from 0 to {width - 1}")
     return list(columns)
 
 

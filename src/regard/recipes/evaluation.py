@@ -5,8 +5,11 @@ import math
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from regard.data.corpus import encode
 from regard.data.items import Items, named_splits, open_items
@@ -14,7 +17,7 @@ from regard.data.pairs import Pair, Skipped
 from regard.data.readers import fitting_layout
 from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout
-from regard.data.splits import group_references, named_data, open_data
+from regard.data.splits import Splits, group_references, named_data, open_data
 from regard.data.tasks import TASKS
 from regard.display import html
 from regard.errors import UserError
@@ -24,13 +27,32 @@ from regard.models.parts import Parts, listed
 from regard.recipes.preparing import open_split_of, open_splits, seen_in_training
 from regard.records.result import Result
 from regard.runs.run import Run
-from regard.scoring import Report, bleu, bleu_applies, exact_match, report
+from regard.scoring import (
+    LengthScore,
+    Report,
+    SentenceScore,
+    bleu,
+    bleu_applies,
+    exact_match,
+    report,
+    scores_by_length,
+    sentence_scores,
+)
 from regard.scoring.latency import average_lagging, delays, laal
+from regard.scoring.lengths import Bin, OwnMetric, length_bins
 from regard.scoring.significance import Comparison, Metric, paired_bootstrap
 from regard.training.loss import mean_loss
 
 SHOWN = 5
 """Answers that a notebook shows below the scores."""
+
+
+class ReferenceLoss(NamedTuple):
+    """Loss and accuracy on references, each token given those before it."""
+
+    loss: float
+    accuracy: float
+    tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +67,52 @@ class Evaluation:
     seen_in_training: int | None = None
     # By metrics of the user's own.
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    # Of each pair, as the run writes them: lower-cased if it lower-cases.
+    references: list[list[str]] = dataclasses.field(default_factory=list, repr=False)
+    # Of each source, in tokens.
+    lengths: list[int] = dataclasses.field(default_factory=list, repr=False)
+    # Loss and accuracy on the references, by length of the source.
+    reference_losses: Mapping[Bin, ReferenceLoss] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
+    # Of the run that it was compared with.
+    other_answers: list[str] | None = dataclasses.field(default=None, repr=False)
+    own_metrics: Mapping[str, OwnMetric] = dataclasses.field(default_factory=dict, repr=False)
+    tokenize: str = dataclasses.field(default="13a", repr=False)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """For a table: name, value, and what it means in one line."""
         own = [(name, f"{value:.4g}", "your own metric") for name, value in self.metrics.items()]
         return [*self.report.rows(), *own]
+
+    def by_length(self, answers: Sequence[str] | None = None) -> list[LengthScore]:
+        """The scores in bins of source length.
+
+        answers: of another system to the same sources, such as `other_answers`; its loss is not
+        known.
+        """
+        scores = scores_by_length(
+            self.answers if answers is None else answers,
+            self.references,
+            self.lengths,
+            tokenize=self.tokenize,
+            own=self.own_metrics,
+        )
+        if answers is not None:
+            return scores
+        return [self._with_loss(score) for score in scores]
+
+    def _with_loss(self, score: LengthScore) -> LengthScore:
+        """The scores of a bin, with loss and accuracy on its references."""
+        known = self.reference_losses.get(score.bin)
+        if known is None:
+            return score
+        return dataclasses.replace(score, loss=known.loss, token_accuracy=known.accuracy)
+
+    def by_sentence(self, order: int = 2) -> list[SentenceScore]:
+        """Each answer with its sentence BLEU, by n-grams of up to `order` words."""
+        sources = [pair.source for pair in self.pairs]
+        return sentence_scores(sources, self.answers, self.references, order)
 
     def _repr_html_(self) -> str:
         """For a notebook: the scores, and the first answers beside their references."""
@@ -107,6 +170,7 @@ def evaluate(
     answers = [result.text for result in results]
 
     comparison = None
+    other_answers = None
     if against is not None:
         other_results = load(against, beam=beam, device=device, parts=parts).translate(sources)
         other_answers = [normalise(result.text) for result in other_results]
@@ -115,14 +179,16 @@ def evaluate(
             answers, other_answers, references, metric=metric, tokenize=tokenize
         )
 
-    teacher_forced = _reference_loss(run, translator, pairs)
+    lengths = [len(ids) for ids in translator.source.encode_batch(sources)]
+    losses = _reference_losses(run, translator, pairs, lengths)
+    tokens = sum(known.tokens for known in losses.values())
     scores = report(
         answers,
         references,
         sources,
-        loss=teacher_forced["loss"],
-        tokens=int(teacher_forced["tokens"]),
-        correct=round(teacher_forced["accuracy"] * teacher_forced["tokens"]),
+        loss=sum(known.loss * known.tokens for known in losses.values()) / tokens,
+        tokens=tokens,
+        correct=round(sum(known.accuracy * known.tokens for known in losses.values())),
         seconds=seconds,
         generated_tokens=sum(len(result.logprobs) for result in results),
         tokenize=tokenize,
@@ -130,15 +196,37 @@ def evaluate(
     if normalise.lowercase and scores.bleu_signature is not None:
         signature = scores.bleu_signature.replace("case:mixed", "case:lc")
         scores = dataclasses.replace(scores, bleu_signature=signature)
-    metrics = {
-        part.name: float(part.value(answers, references))
-        for part in listed(parts)
-        if part.kind == "metric"
-    }
-    return Evaluation(scores, pairs, answers, comparison, seen, metrics)
+    own = {part.name: part.value for part in listed(parts) if part.kind == "metric"}
+    return Evaluation(
+        scores,
+        pairs,
+        answers,
+        comparison,
+        seen,
+        metrics={name: float(metric(answers, references)) for name, metric in own.items()},
+        references=references,
+        lengths=lengths,
+        reference_losses=losses,
+        other_answers=other_answers,
+        own_metrics=own,
+        tokenize=tokenize,
+    )
 
 
-def _reference_loss(run: Run, translator: Translator, pairs: list[Pair]) -> dict[str, float]:
+def _reference_losses(
+    run: Run, translator: Translator, pairs: list[Pair], lengths: list[int]
+) -> dict[Bin, ReferenceLoss]:
+    """Loss and accuracy on the references of the pairs of each bin of source length."""
+    places = np.asarray(lengths)
+    losses = {}
+    for one in length_bins(places):
+        some = list(compress(pairs, one.holds(places)))
+        if some:
+            losses[one] = _reference_loss(run, translator, some)
+    return losses
+
+
+def _reference_loss(run: Run, translator: Translator, pairs: list[Pair]) -> ReferenceLoss:
     """Loss and accuracy on the references, each token given those before it."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = encode(
@@ -149,7 +237,9 @@ def _reference_loss(run: Run, translator: Translator, pairs: list[Pair]) -> dict
             max_length=10**9,
             skipped=Skipped(),
         )
-        return mean_loss(translator.model, corpus, run.config.data.batch_tokens, translator.device)
+        budget = run.config.data.batch_tokens
+        means = mean_loss(translator.model, corpus, budget, translator.device)
+    return ReferenceLoss(means["loss"], means["accuracy"], int(means["tokens"]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,12 +352,7 @@ def _judged(
     spec = named_data(data)
     is_file = Path(spec).is_file() or is_open_pipe(Path(spec))
     if is_file and spec not in TASKS:
-        layout = Layout(trained_on.source or None, trained_on.target or None)
-        layout = fitting_layout(Path(spec), layout)
-        columns: dict[str, Any] = {"source": layout.source, "target": layout.target}
-        if "target_file" in reading:
-            columns = {}  # two files side by side have none
-        return open_data(spec, **columns | dict(reading), dev=0, test=0).train
+        return open_pairs(run, spec, reading).train
 
     if spec == trained_on.path:
         everything = dataclasses.replace(trained_on, limit=0)
@@ -284,6 +369,17 @@ def _judged(
         encoding="",
     )
     return open_split_of(elsewhere, split)
+
+
+def open_pairs(run: Run, file: str, reading: Mapping[str, str]) -> Splits:
+    """All pairs of a file, by the columns that the run was trained on, if it has them."""
+    trained_on = run.config.data
+    layout = Layout(trained_on.source or None, trained_on.target or None)
+    layout = fitting_layout(Path(file), layout)
+    columns: dict[str, Any] = {"source": layout.source, "target": layout.target}
+    if "target_file" in reading:
+        columns = {}  # two files side by side have none
+    return open_data(file, **columns | dict(reading), dev=0, test=0)
 
 
 def _kept(run: Run, split: str) -> list[Pair]:

@@ -17,12 +17,12 @@ from regard.data.splits import Leaks, Splits, Stream, leaks
 from regard.recipes.planning import Side, choose, survey
 from regard.recipes.preparing import learn_tokenizers, open_splits, questionable
 from regard.recipes.reporter import Reporter
+from regard.scoring.lengths import length_bins
 from regard.text.encoder import encoder_for
 from regard.text.tokenizer import Tokenizer
 
 SAMPLES = 3  # pairs that are shown
 MEASURED = 10_000  # pairs whose lengths are counted
-MOST_BARS = 8
 Lengths = npt.NDArray[np.int64]
 
 
@@ -151,32 +151,9 @@ def _lengths(tokenizer: Tokenizer, texts: Iterable[str]) -> Lengths:
 
 
 def _histogram(source: Lengths, target: Lengths) -> list[Bar]:
-    """The lengths in a few bars of equal width, from the first that is not empty; the last is open.
-
-    The width is 1, 2 or 5 times a power of ten, so that most texts fall into the bars before the
-    last.
-    """
-    usual = int(np.quantile(np.concatenate([source, target]), 0.95))
-    width = next(width for width in _round_numbers() if usual <= MOST_BARS * width)
-    shortest = int(min(source.min(), target.min()))
-    bars = []
-    low = 1 + (shortest - 1) // width * width
-    while low <= usual:
-        high = low + width - 1
-        bars.append(Bar(low, high, _within(source, low, high), _within(target, low, high)))
-        low = high + 1
-
-    longer_sources = int((source >= low).sum())
-    longer_targets = int((target >= low).sum())
-    if longer_sources or longer_targets:
-        bars.append(Bar(low, None, longer_sources, longer_targets))
-    return bars
-
-
-def _round_numbers() -> Iterable[int]:
-    """1, 2, 5, 10, 20, 50 …"""
-    return (digit * 10**power for power in range(12) for digit in (1, 2, 5))
-
-
-def _within(lengths: Lengths, low: int, high: int) -> int:
-    return int(((low <= lengths) & (lengths <= high)).sum())
+    """The lengths in a few bars of equal width."""
+    bins = length_bins(np.concatenate([source, target]))
+    return [
+        Bar(one.low, one.high, int(one.holds(source).sum()), int(one.holds(target).sum()))
+        for one in bins
+    ]

@@ -10,7 +10,7 @@ from typing import Any, Self
 class Likelihood:
     """The log-probability of a given target, and what the model would have written instead.
 
-    Each token is predicted from the source and the target tokens before it (teacher forcing). Both
+    Each token is predicted from the source and the target tokens before it (teacher forcing). All
     lists end with `<eos>`; a token that is not in the vocabulary counts as `<unk>`.
     """
 
@@ -22,6 +22,10 @@ class Likelihood:
     """Their log-probabilities, by natural logarithm."""
     predicted: list[str]
     """The most likely token at each place."""
+    predicted_logprobs: list[float]
+    """The log-probabilities of those."""
+    correct: list[bool]
+    """Whether the token is the most likely one."""
 
     @property
     def total(self) -> float:
@@ -36,13 +40,12 @@ class Likelihood:
     @property
     def perplexity(self) -> float:
         """Between how many equally likely tokens the model hesitates, on average."""
-        return math.exp(-self.per_token)
+        return math.exp(min(-self.per_token, 700.0))  # exp(710) is too large for a float
 
     @property
     def accuracy(self) -> float:
         """Share of the tokens that are also the most likely ones."""
-        same = [token == best for token, best in zip(self.tokens, self.predicted, strict=True)]
-        return sum(same) / len(same)
+        return sum(self.correct) / len(self.correct)
 
     def as_dict(self) -> dict[str, Any]:
         """The values as a dict that can be written as JSON."""

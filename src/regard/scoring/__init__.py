@@ -1,5 +1,6 @@
 """Scores of outputs against references, how sure they are, and the report of `regard evaluate`."""
 
+from regard.scoring.lengths import LengthScore, scores_by_length
 from regard.scoring.metrics import (
     accuracy,
     bleu,
@@ -13,9 +14,12 @@ from regard.scoring.metrics import (
     wer,
 )
 from regard.scoring.report import Report, report
+from regard.scoring.sentences import SentenceScore, sentence_scores
 
 __all__ = [
+    "LengthScore",
     "Report",
+    "SentenceScore",
     "accuracy",
     "bleu",
     "bleu_applies",
@@ -23,7 +27,9 @@ __all__ = [
     "chrf",
     "exact_match",
     "report",
+    "scores_by_length",
     "sentence_bleu",
+    "sentence_scores",
     "sequence_error",
     "ter",
     "wer",

@@ -9,7 +9,10 @@ import regard
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.show.terms import Open, Picture, wrote
 from regard.cli.terms import RunFolder
-from regard.errors import UserError
+from regard.errors import UserError, counted
+
+SPECIAL = 4
+"""Special tokens that every vocabulary has: <pad>, <bos>, <eos>, <unk>."""
 
 
 def show_embeddings(
@@ -23,6 +26,14 @@ def show_embeddings(
     tokens: Annotated[
         str, typer.Option(help="These tokens instead, separated by commas: cat,dog,horse.")
     ] = "",
+    special: Annotated[
+        bool,
+        typer.Option("--special", help="Draw `<pad>`, `<bos>`, `<eos>` and `<unk>`, too."),
+    ] = False,
+    untrained: Annotated[
+        bool,
+        typer.Option("--untrained", help="Draw the embeddings with which the training began."),
+    ] = False,
     out: Picture = Path("embeddings.png"),
     open_it: Open = False,
     parts: PartsOption = None,
@@ -36,29 +47,68 @@ def show_embeddings(
     opened = regard.Run.open(run)
     if side not in ("source", "target"):
         raise UserError(f"--side {side}: choose source or target")
-    tokenizer = opened.source if side == "source" else opened.target
-    model = opened.model(parts=read_parts(parts))
-    half: Any = model.encoder if side == "source" else model.decoder
-
     if tokens and count:
         raise UserError("--tokens and --count cannot be combined: remove one of them")
-    if tokens:
-        ids = _ids_of(tokens, tokenizer)
-    else:
-        start = tokenizer.first
-        if tokenizer.kind == "bpe":
-            start += 256  # skip the single bytes, which come first
-        ids = list(range(start, min(tokenizer.size, start + (count or 60))))
-    vectors = half.embedding.weight.detach()[ids].numpy()  # (ids, D)
 
-    vocabulary = "shared by source and target" if opened.config.text.share else side
-    ordinary = tokenizer.size - tokenizer.first
-    title = (
-        f"{opened.path.name}, {vocabulary}: {len(ids):,} of {ordinary:,} tokens, without the "
-        f"{tokenizer.first} special ones"
+    tokenizer = opened.source if side == "source" else opened.target
+    ordinary = _ids_of(tokens, tokenizer) if tokens else _most_frequent(tokenizer, count or 60)
+    ids = [*(range(SPECIAL) if special else []), *ordinary]
+    ids = list(dict.fromkeys(ids))
+
+    model = (
+        _first_model(opened, read_parts(parts))
+        if untrained
+        else opened.model(parts=read_parts(parts))
     )
-    embedding_map(vectors, tokenizer.token_texts(ids), title=title, out=out)
+    half: Any = model.encoder if side == "source" else model.decoder
+    vectors = half.embedding.weight.detach()[ids].numpy()  # (ids, D)
+    when = ", before training" if untrained else ""
+    title = f"{opened.path.name}{when}: {_table_of(model, side)}; {_counted(ids, tokenizer)}"
+    names = tokenizer.token_texts(ids)
+    embedding_map(vectors, names, title=title, labels=60 + SPECIAL, out=out)
     wrote(out, open_it)
+
+
+def _first_model(run: Any, parts: Any) -> Any:
+    """The model as it was at step 0: the same seed draws the same weights."""
+    import torch
+
+    if run.config.train.start_from:
+        raise UserError(
+            f"--untrained: {run.path} was fine-tuned; draw the run that it started from instead"
+        )
+    torch.manual_seed(run.config.train.seed)
+    return run.new_model(parts)
+
+
+def _most_frequent(tokenizer: Any, count: int) -> list[int]:
+    """The ids of the most frequent tokens."""
+    start = tokenizer.first
+    if tokenizer.kind == "bpe":
+        start += 256  # skip the single bytes, which come first
+    return list(range(start, min(tokenizer.size, start + count)))
+
+
+def _table_of(model: Any, side: str) -> str:
+    """Which table the embeddings of a side are, and what else it is used for."""
+    source = model.encoder.embedding.weight
+    target = model.decoder.embedding.weight
+    output = getattr(getattr(model.decoder, "out", None), "weight", None)
+    if source is target:
+        users = "source, target and the output layer" if output is target else "source and target"
+        return f"one table for {users}"
+    if side == "target" and output is target:
+        return "the target's table, which is also the output layer's"
+    return f"the {side}'s own table"
+
+
+def _counted(ids: list[int], tokenizer: Any) -> str:
+    """How many of the tokens are drawn."""
+    special = sum(id < SPECIAL for id in ids)
+    words = f"{len(ids) - special:,} of {counted(tokenizer.size - tokenizer.first, 'token')}"
+    if special:
+        return f"{words} and {counted(special, 'special token')}"
+    return f"{words}, without special tokens"
 
 
 def _ids_of(tokens: str, tokenizer: Any) -> list[int]:
@@ -66,11 +116,14 @@ def _ids_of(tokens: str, tokenizer: Any) -> list[int]:
 
     Subwords that begin a word have a space before them; nobody needs to write it.
     """
-    from regard.text.vocabulary import UNK
+    from regard.text.vocabulary import SPECIALS, UNK
 
     names = [name.strip() for name in tokens.split(",")]
     ids = []
     for name in dict.fromkeys(name for name in names if name):
+        if name in SPECIALS[:SPECIAL]:
+            ids.append(SPECIALS.index(name))
+            continue
         pieces = [tokenizer.encode(f" {name}"), tokenizer.encode(name)]
         whole = [ids for ids in pieces if len(ids) == 1 and ids != [UNK]]
         if not whole:

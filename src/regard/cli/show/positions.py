@@ -1,5 +1,6 @@
 """`regard show positions`: positional encodings."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,16 +26,21 @@ def show_positions(
     length: Annotated[
         int, typer.Option(min=1, max=10_000, help="Number of positions to draw.")
     ] = 100,
+    columns: Annotated[
+        str,
+        typer.Option(help="Dimensions to draw as curves, up to eight: 6-9, or 0,4,16."),
+    ] = "",
     out: Picture = Path("positions.png"),
     open_it: Open = False,
     parts: PartsOption = None,
 ) -> None:
     """Positional encodings as a matrix and as curves.
 
-    Example: `regard show positions rotary --width 32`
+    Example: `regard show positions sinusoidal --width 32 --columns 6-9`
     """
     from regard.nn.positions import POSITIONS
 
+    chosen = _numbers(columns)
     if name in NAMED_POSITIONS:
         if name == "rotary" and width % 2:
             raise UserError(
@@ -44,7 +50,7 @@ def show_positions(
         position = POSITIONS[name](width, share)
     else:
         position = _position_of_run(name, read_parts(parts))
-    _draw_position(position, Path(name).name, length, out)
+    _draw_position(position, Path(name).name, length, chosen, out)
     wrote(out, open_it)
 
 
@@ -69,8 +75,25 @@ def _position_of_run(name: str, parts: Any) -> Any:
     return in_layer if in_layer.in_attention else encoder.position
 
 
-def _draw_position(position: Any, name: str, length: int, out: Path) -> None:
-    """Draw what a position does: to the embeddings, to queries and keys, or to the scores."""
+def _numbers(words: str) -> list[int]:
+    """The numbers of `6-9` or `0,4,16`."""
+    numbers: list[int] = []
+    for word in filter(None, (part.strip() for part in words.split(","))):
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", word)
+        if match is None or (match[2] and int(match[2]) < int(match[1])):
+            raise UserError(
+                f"--columns {words:.40}: expected dimensions from 0, such as 6-9 or 0,4,16"
+            )
+        first = int(match[1])
+        numbers += range(first, int(match[2] or first) + 1)
+    return list(dict.fromkeys(numbers))
+
+
+def _draw_position(position: Any, name: str, length: int, columns: list[int], out: Path) -> None:
+    """Draw what a position does: to the embeddings, to queries and keys, or to the scores.
+
+    columns: which dimensions to draw as curves; none: a choice of ours.
+    """
     import torch
 
     from regard.nn.positions import Relative
@@ -80,13 +103,13 @@ def _draw_position(position: Any, name: str, length: int, out: Path) -> None:
         clip = position.clip
         vectors = position.keys.detach().numpy()  # (2·clip+1, D/H)
         title = f"{name}, added to the keys"
-        positions_figure(vectors, title, out, axis="distance", first=-clip)
+        positions_figure(vectors, title, out, axis="distance", first=-clip, columns=columns)
         return
 
     places = torch.arange(length)
     added = position.embed(torch.zeros(length, position.width), places).detach()  # (T, D)
     if added.any():
-        positions_figure(added.numpy(), name, out)
+        positions_figure(added.numpy(), name, out, columns=columns)
         return
 
     size = position.width // position.heads
@@ -95,10 +118,12 @@ def _draw_position(position: Any, name: str, length: int, out: Path) -> None:
     turned = position.rotate(unit, places[None])
     if not torch.equal(turned, unit):
         title = f"{name}, features (1, 0, 1, 0, …) rotated"
-        positions_figure(turned[0, 0].numpy(), title, out)
+        positions_figure(turned[0, 0].numpy(), title, out, columns=columns)
         return
 
     bias = position.key_term(unit, places[None], places[None])  # (1, H, T, S)
     if bias is None:
         raise UserError(f"{name}: this model has no positional encodings")
+    if columns:
+        raise UserError(f"--columns: {name} adds to the scores of attention, and has no dimensions")
     bias_figure(bias[0].detach().numpy(), name, out)
