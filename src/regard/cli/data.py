@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.bounds import is_none
 from regard.cli.terms import TEXTS, AsJson, FileAndSets, second_file
-from regard.config import merge, parse_overrides
-from regard.display import console, plain, say, say_answer, say_json, table
+from regard.config import DataConfig, merge, parse_overrides
+from regard.display import console, note, plain, say, say_answer, say_json, table
 from regard.errors import UserError, counted, nearest
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def data_generate(
     task: Annotated[str, typer.Argument(metavar="TASK")],
     options: Annotated[list[str] | None, typer.Argument(metavar="[name=value]...")] = None,
     count: Annotated[int, typer.Option(min=0, max=10**12)] = 10,
-    seed: Annotated[int | None, typer.Option()] = None,
+    seed: Annotated[
+        str, typer.Option(metavar="N|none", help="Random seed; none: draw one.")
+    ] = str(DataConfig.seed),
     split: Annotated[str, typer.Option()] = "train",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line.")
@@ -80,7 +83,10 @@ def data_generate(
             raise UserError(f"{word!r} is not an option: write name=value, such as complexity=3")
         values[name] = value
 
-    for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
+    number = DataConfig(seed=seed).seed  # type: ignore[arg-type]  # which it converts and checks
+    if is_none(seed):
+        note(f"drew --seed {number} (pass it to repeat this)")
+    for source, target in TASKS[task].pairs(count, number, split=split, options=values):
         if as_json:
             say_json({"source": source, "target": target})
         else:
