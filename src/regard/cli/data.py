@@ -60,9 +60,9 @@ def data_generate(
     task: Annotated[str, typer.Argument(metavar="TASK")],
     options: Annotated[list[str] | None, typer.Argument(metavar="[name=value]...")] = None,
     count: Annotated[int, typer.Option(min=0, max=10**12)] = 10,
-    seed: Annotated[
-        str, typer.Option(metavar="N|none", help="Random seed; none: draw one.")
-    ] = str(DataConfig.seed),
+    seed: Annotated[str, typer.Option(metavar="N|none", help="Random seed; none: draw one.")] = str(
+        DataConfig.seed
+    ),
     split: Annotated[str, typer.Option()] = "train",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line.")

@@ -14,9 +14,9 @@ import typer
 
 import regard
 from regard import files
+from regard.bounds import is_none
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import Beam, Device, RunFolder, refuse_options
-from regard.bounds import is_none
 from regard.config import build, parse_overrides
 from regard.display import json_text, note, one_line, plain, table, warn
 from regard.errors import UserError, counted

@@ -257,7 +257,7 @@ class Batches:
     def _shuffled(self, epoch: int) -> tuple[int, Indices, Indices]:
         """The plan of an epoch: its number, all pairs by bucket, the order of the batches."""
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
-        pairs = np.empty(len(self.corpus), np.int32)
+        pairs: Indices = np.empty(len(self.corpus), np.int32)
 
         # A counting sort, which needs no second array: every bucket is filled from its end.
         free_ends = [*self._ends]

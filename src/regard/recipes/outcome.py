@@ -120,7 +120,7 @@ def _amount(run: Run, trainer: Trainer) -> str:
         return f"Trained for {steps} in {time}."
 
     speed = epochs * run.manifest["pairs"] / max(1e-9, progress.seconds)
-    passes = f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
+    passes = f"{round(epochs, 2):,g} epoch{'' if epochs == 1 else 's'}"
     return f"Trained for {steps} ({passes}) in {time}: {speed:,.0f} examples/s."
 
 

@@ -1,7 +1,7 @@
 """`regard show curves`: how training went."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,9 +12,7 @@ from regard.cli.show.terms import Open, Picture, wrote
 
 def show_curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", autocompletion=run_folders)],
-    by: Annotated[
-        str, typer.Option(metavar="step|epoch", help="What the x axis counts.")
-    ] = "step",
+    by: Annotated[Literal["step", "epoch"], typer.Option(help="What the x axis counts.")] = "step",
     out: Picture = Path("curves.png"),
     open_it: Open = False,
 ) -> None:
