@@ -209,6 +209,10 @@ class TransformerConfig(Bounded):
     )
     scale_embeddings: bool = setting(True, "Multiply the embeddings by √width.")
     bias: bool = setting(True, "Use biases in the attention projections.")
+    qkv_init: Literal["separate", "joint"] = setting(
+        "separate",
+        "Draw the first query, key and value matrices one by one, or as one, smaller (PyTorch).",
+    )
     output_bias: bool = setting(False, "Use a bias in the output layer.")
     dropout: float = setting(
         0.1, "Dropout on the output of each sublayer and on the embeddings.", least=0, below=1

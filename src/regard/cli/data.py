@@ -1,4 +1,4 @@
-"""`regard data`: list, make and inspect data."""
+"""`regard data`: list, fetch, make and inspect data."""
 
 import os
 from dataclasses import asdict
@@ -10,7 +10,7 @@ import typer
 from regard.bounds import is_none
 from regard.cli.terms import TEXTS, AsJson, FileAndSets, second_file
 from regard.config import DataConfig, merge, parse_overrides
-from regard.display import console, note, plain, say, say_answer, say_json, table
+from regard.display import console, note, plain, say, say_answer, say_json, shell_word, table
 from regard.errors import UserError, counted, nearest
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 160  # of a sample that are shown
 BAR_WIDTH = 14
 
-data = typer.Typer(help="List, inspect and generate data.", no_args_is_help=True)
+data = typer.Typer(help="List, fetch, inspect and generate data.", no_args_is_help=True)
 
 
 @data.command("list")
 def data_list(as_json: AsJson = False) -> None:
-    """List the built-in tasks, and the corpora in $REGARD_DATA."""
+    """List the built-in tasks, the corpora in $REGARD_DATA, and those that can be fetched."""
+    from regard.data.remote import remote_corpora
     from regard.data.tasks import TASKS
 
     entries: list[dict[str, Any]] = []
@@ -35,6 +36,15 @@ def data_list(as_json: AsJson = False) -> None:
         entries.append({"name": task.name, "what": task.summary, "options": options})
     entries += [
         {"name": path.name, "what": f"corpus in {path}", "options": {}} for path in _corpora()
+    ]
+    entries += [
+        {
+            "name": name,
+            "what": f"{corpus.summary} To get it: regard data fetch {name}",
+            "options": {},
+        }
+        for name, corpus in remote_corpora().items()
+        if name not in [entry["name"] for entry in entries]
     ]
 
     if as_json:
@@ -53,6 +63,34 @@ def _corpora() -> list[Path]:
     if not home or not Path(home).is_dir():
         return []
     return sorted(path for path in Path(home).iterdir() if path.is_dir())
+
+
+def _remote_names(incomplete: str) -> list[str]:
+    from regard.data.remote import remote_corpora
+
+    return [name for name in remote_corpora() if name.startswith(incomplete)]
+
+
+@data.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=_remote_names)],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to put it in. Default: $REGARD_DATA/NAME, or data/NAME."),
+    ] = None,
+) -> None:
+    """Fetch a corpus from the network; `regard data list` tells which there are.
+
+    Example: `regard data fetch tatoeba-fra-eng`
+    """
+    from regard.data.remote import fetch, remote_corpora
+    from regard.recipes.reporter import Reporter
+
+    reporter = Reporter()
+    with reporter.progress("% fetched") as tell:
+        folder = fetch(name, out, say=reporter.say, tell=tell)
+    say("", f"Saved in {folder}. Try next:")
+    say(f"  regard train {shell_word(folder)} {remote_corpora()[name].train}")
 
 
 @data.command("generate", context_settings=TEXTS)
