@@ -54,7 +54,7 @@ def download(url: str, path: Path, tell: Callable[[float], None]) -> None:
     if total is not None and done < total:
         raise Failed(
             f"{url}: the connection ended after {done:,} of {total:,} bytes; repeat the command to "
-            f"go on from there"
+            f"resume"
         )
     remove(tag_path)
 
@@ -113,6 +113,6 @@ def _network_faults_told(url: str) -> Iterator[None]:
         reason = getattr(error, "reason", None) or error
         words = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise Failed(
-            f"{url} cannot be reached ({words}); check the network and repeat the command, which "
-            f"goes on where it stopped"
+            f"{url} cannot be reached ({words}); check the network, then repeat the command to "
+            f"resume"
         ) from error
