@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 PRESETS = {"demo": "phrases", "course-tuned": "arithmetic", "rnn": "phrases"}
-CLOCK = ("seconds", "tokens_per_second", "examples_per_second")
+CLOCK = ("seconds", "tokens_per_second", "examples_per_second", "epoch")  # older logs have none
 SETTINGS = (
     "train.steps=200",
     "train.epochs=0",

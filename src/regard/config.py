@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from regard.bounds import Bounded, SettingSpec, from_text, setting, shown, specs_of
+from regard.bounds import (
+    Bounded,
+    SettingSpec,
+    draw_seed,
+    from_text,
+    is_none,
+    setting,
+    shown,
+    specs_of,
+)
 from regard.bounds.fields import SEEDS
 from regard.errors import UserError, nearest
 
@@ -80,7 +89,11 @@ class DataConfig(Bounded):
         advice=" of pairs; for a file write data.test_file={value}",
     )
     seed: int = setting(
-        123456, "Random seed for the splits and for generated tasks.", least=0, below=SEEDS
+        123456,
+        "Random seed for the splits and for generated tasks; none: draw one.",
+        least=0,
+        below=SEEDS,
+        advice=", or none to draw one",
     )
     options: dict[str, Any] = setting({}, "Options for a generated task, such as complexity.")
     max_length: int = setting(
@@ -94,6 +107,9 @@ class DataConfig(Bounded):
     )
     batch_sentences: int = setting(
         0, "Pairs per batch, whatever their length. 0: use batch_tokens.", least=0, most=10**6
+    )
+    batching: Literal["length", "random"] = setting(
+        "length", "Put pairs of similar length into a batch (faster: little padding), or any pairs."
     )
     tokenized: bool = setting(
         False, "The text is already tokenized, so BLEU does not tokenize it again."
@@ -193,6 +209,10 @@ class TransformerConfig(Bounded):
     )
     scale_embeddings: bool = setting(True, "Multiply the embeddings by √width.")
     bias: bool = setting(True, "Use biases in the attention projections.")
+    qkv_init: Literal["separate", "joint"] = setting(
+        "separate",
+        "Draw the first query, key and value matrices one by one, or as one, smaller (PyTorch).",
+    )
     output_bias: bool = setting(False, "Use a bias in the output layer.")
     dropout: float = setting(
         0.1, "Dropout on the output of each sublayer and on the embeddings.", least=0, below=1
@@ -393,9 +413,10 @@ class TrainConfig(Bounded):
     )
     seed: int = setting(
         1,
-        "Random seed for the initial weights, the order of the data and dropout.",
+        "Random seed for initial weights, the order of the data and dropout; none: draw one.",
         least=0,
         below=SEEDS,
+        advice=", or none to draw one",
     )
     optimizer: Literal["adamw", "adam", "sgd", "muon"] = setting(
         "adamw", "Optimizer; muon: Muon for the matrices of the layers, AdamW for everything else."
@@ -531,6 +552,12 @@ class SearchConfig(Bounded):
     limit_extra: int = setting(
         20, "Tokens added to the maximum answer length; see limit_ratio.", least=0, most=10**6
     )
+    limit: int = setting(
+        0,
+        "Maximum answer length in tokens, whatever the source. 0: only limit_ratio counts.",
+        least=0,
+        most=10**6,
+    )
     minimum: int = setting(0, "Minimum answer length, in tokens.", least=0, most=10**6)
     no_repeat: int = setting(0, "Never repeat an n-gram of this size. 0: off.", least=0, most=10**4)
     diversity: float = setting(
@@ -552,6 +579,14 @@ class SearchConfig(Bounded):
     split: bool = setting(
         True, "Split texts longer than any in training at sentence ends and join the answers."
     )
+
+    def most_tokens(self, source_tokens: int, extra: int = 0) -> int:
+        """The most tokens of an answer to a source of so many.
+
+        extra: tokens beyond those of limit_ratio and limit_extra.
+        """
+        tokens = int(source_tokens * self.limit_ratio) + self.limit_extra + extra
+        return min(tokens, self.limit) if self.limit else tokens
 
 
 @dataclass(frozen=True)
@@ -747,6 +782,16 @@ def _drop_alternatives(below: dict[str, Any], values: Mapping[str, Any]) -> None
     for asked, other in (("steps", "epochs"), ("batch_tokens", "batch_sentences")):
         if asked in values and other in below and other not in values:
             below[other] = 0
+
+
+def drawn_seeds(given: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """A layer of settings with a new number for each seed that is `none`."""
+    drawn: Settings = {}
+    for spec in all_settings():
+        values = given.get(spec.section, {})
+        if spec.is_seed and spec.name in values and is_none(values[spec.name]):
+            drawn.setdefault(spec.section, {})[spec.name] = draw_seed()
+    return drawn
 
 
 def parse_overrides(words: Iterable[str]) -> Settings:

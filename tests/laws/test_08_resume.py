@@ -57,19 +57,20 @@ TRAIN |= {
     "smoothing": 0.1,
 }
 CLOCK = {"seconds", "tokens_per_second", "examples_per_second"}
+AT_RANDOM = {"batching": "random", "batch_sentences": 0, "batch_tokens": 50}
 CASES = {
-    "transformer": ("transformer", {}),
-    "rnn-accumulate": ("rnn", {"accumulate": 2, "optimizer": "sgd"}),
+    "transformer": ("transformer", {}, {}),
+    "rnn-accumulate": ("rnn", {"accumulate": 2, "optimizer": "sgd"}, AT_RANDOM),
 }
 
 
 def train(out, case, **changes):
-    model, more = CASES[case]
+    model, more, data = CASES[case]
     return regard.train(
         "copy",
         out=out,
         model=SIZES[model],
-        data=DATA,
+        data=DATA | data,
         train=TRAIN | more | changes,
         search={"width": 2},
         reporter=Silent(),
@@ -135,8 +136,13 @@ def test_straight_twice(straight, tmp_path):
 @pytest.mark.parametrize("stops", [[1], [6], [10, 11], [13, 23]], ids=str)
 def test_stopped_and_resumed(straight, tmp_path, stop_after, stops):
     case, expected = straight
-    model, more = CASES[case]
-    settings = {"model": SIZES[model], "data": DATA, "train": TRAIN | more, "search": {"width": 2}}
+    model, more, data = CASES[case]
+    settings = {
+        "model": SIZES[model],
+        "data": DATA | data,
+        "train": TRAIN | more,
+        "search": {"width": 2},
+    }
     for stop in stops:
         stop_after(stop)
         with pytest.raises(Interrupted) as caught:

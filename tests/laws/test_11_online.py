@@ -174,10 +174,10 @@ def tokenizer(kind):
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "words", "bpe", "unigram"])
 @some
-@given(pieces=PIECES, wait=WAITS, seed=st.integers(0, 3))
-def test_text_comes_as_it_would_at_once(seed_of, kind, pieces, wait, seed):
+@given(pieces=PIECES, wait=WAITS, seed=st.integers(0, 3), limit=st.sampled_from([0, 3]))
+def test_text_comes_as_it_would_at_once(seed_of, kind, pieces, wait, seed, limit):
     """However the text is cut into pieces, and whatever bytes the answer is made of; twice, for a
-    second sentence.
+    second sentence. Also with a limit on the tokens of the answer.
     """
     tokens = tokenizer(kind)
     torch.manual_seed(seed_of(seed))
@@ -187,9 +187,8 @@ def test_text_comes_as_it_would_at_once(seed_of, kind, pieces, wait, seed):
     ).double()
     with torch.no_grad():
         model.decoder.out.weight.mul_(3)
-    translator = Translator(
-        waiting(model, wait), tokens, tokens, SearchConfig(width=1, limit_ratio=1.5, limit_extra=3)
-    )
+    search = SearchConfig(width=1, limit_ratio=1.5, limit_extra=3, limit=limit)
+    translator = Translator(waiting(model, wait), tokens, tokens, search)
     text = "".join(pieces)
     with (
         pytest.MonkeyPatch.context() as patch
@@ -307,8 +306,8 @@ def test_evaluate_waiting(run, command, tmp_path):
         (("evaluate", "--wait", "1,x"), "whole numbers"),
         (("evaluate", "--wait", "0"), "whole numbers"),
         (("evaluate", "--wait", "1", "--beam", "2"), "--beam"),
-        (("translate", "a", "--wait", "1", "--beam", "2"), "takes is --set"),
-        (("translate", "a", "--wait", "1", "--must", "b"), "takes is --set"),
+        (("translate", "a", "--wait", "1", "--beam", "2"), "takes are --limit and --set"),
+        (("translate", "a", "--wait", "1", "--must", "b"), "takes are --limit and --set"),
     ],
 )
 def test_what_does_not_go_with_wait(run, words, told):

@@ -158,3 +158,17 @@ def test_dropout_of_the_embeddings_alone():
         build_model(replace(c, dropout=0.3, embedding_dropout=0.0), 30, 30).encoder.dropout == 0.0
     )
     assert build_model(replace(c, dropout=0.3), 30, 30).decoder.dropout == 0.3
+
+
+def test_first_queries_keys_and_values_as_pytorch_draws_them():
+    theirs = torch.nn.MultiheadAttention(64, 4).in_proj_weight.abs().max().item()
+    largest = {}
+    for how in ("separate", "joint"):
+        model = build_model(TransformerConfig(width=64, heads=4, qkv_init=how), 20, 20)
+        names = ("qkv", "query", "keyvalue")
+        weights = [p for name, p in model.named_parameters() if name.split(".")[-2] in names]
+        weights = [weight for weight in weights if weight.dim() == 2]
+        assert len(weights) == 3 * (1 + 3)  # one of an encoder block, three of a decoder block
+        largest[how] = [weight.abs().max().item() for weight in weights]
+    assert largest["joint"] == pytest.approx([theirs] * 12, rel=0.02)
+    assert largest["separate"] == pytest.approx([2**0.5 * theirs] * 12, rel=0.02)

@@ -32,7 +32,8 @@ def told(tiny, tmp_path):
 
 def test_the_end_tells_score_sample_and_file(told):
     run, said = told()
-    assert re.search(r"Trained for 6 steps in \d+ seconds?\.\n", said)
+    length = r"Trained for 6 steps \([\d.]+ epochs?\) in \d+ seconds?: [\d,]+ examples/s\.\n"
+    assert re.search(length, said)
     best = run.best_look()
     assert f"Best dev score: loss {best['loss']:.3f}, perplexity " in said
     assert f"(step {best['step']})." in said

@@ -15,13 +15,7 @@ def trained(tmp_path, data, preset, **given):
     )
 
 
-LENGTHS = pytest.mark.xfail(reason="batches by length learn more slowly here: see docs/log.md")
-
-
-@pytest.mark.parametrize(
-    ("preset", "exact"),
-    [pytest.param("course", 0.8, marks=LENGTHS), ("course-tuned", 0.95)],
-)
+@pytest.mark.parametrize(("preset", "exact"), [("course", 0.8), ("course-tuned", 0.95)])
 def test_course(tmp_path, preset, exact):
     run = trained(tmp_path, "arithmetic", preset)
     found = regard.evaluate(run, split="dev").report

@@ -434,14 +434,16 @@ def test_a_mistake_of_the_callers(tmp_path):
 # without processes
 
 
-def test_shares_are_the_batch(tmp_path):
+@pytest.mark.parametrize("at_random", [False, True])
+def test_shares_are_the_batch(tmp_path, at_random):
     """Together every sentence once, with the counts of the whole; one sentence: the others get one
     that counts nothing.
     """
     from regard.data.corpus import Corpus
 
     run = prepared(tmp_path / "run")
-    batches = Batches(Corpus.open(run.path / "data" / "train"), sentences=2, seed=1)
+    corpus = Corpus.open(run.path / "data" / "train")
+    batches = Batches(corpus, sentences=2, seed=1, at_random=at_random)
     model = run.new_model()
     for size in (2, 3):
         whole, shares = batches(0), [batches.shard(rank, size)(0) for rank in range(size)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-SEEDS = 2**63  # torch takes seeds of 63 bits
+SEEDS = 2**63  # torch takes seeds of 63 bits; a number below this is a seed
 
 Value = TypeVar("Value")
 Number = int | float
@@ -65,6 +65,11 @@ class SettingSpec:
     def choices(self) -> tuple[str, ...]:
         """The names it may have, besides `custom:Name`; empty if it is not a choice."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def is_seed(self) -> bool:
+        """Whether it is a random seed, for which `none` means: draw one."""
+        return self.below == SEEDS
 
     @property
     def range_words(self) -> str:

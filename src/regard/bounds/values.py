@@ -1,6 +1,7 @@
 """Values -> values of the right type and within their bounds, or an error that says what is."""
 
 import math
+import secrets
 import tomllib
 import types
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from regard.bounds.fields import SettingSpec, specs_of
 from regard.bounds.shown import shown
 from regard.errors import UserError
 
+DRAWN_SEEDS = 10**9  # short enough to be typed again
 LONGEST_TEXT = 4096  # characters of a string: as many as a path has on Linux
 MOST_OPTIONS = 256  # names of a setting such as data.options, or items of a list in it
 DEEPEST_LIST = 4  # lists in lists, in an option
@@ -48,6 +50,8 @@ def checked(value: Any, spec: SettingSpec) -> Any:
     if spec.choices:
         _check_choice(value, spec)
         return value
+    if spec.is_seed and is_none(value):
+        return draw_seed()
 
     try:
         converted = _converted(value, spec.type)
@@ -63,6 +67,16 @@ def checked(value: Any, spec: SettingSpec) -> Any:
         if isinstance(number, int | float):
             _check_bounds(number, value, spec)
     return converted
+
+
+def is_none(value: Any) -> bool:
+    """Whether a value is None, or says so on a command line or in TOML, which has no None."""
+    return value is None or (isinstance(value, str) and value.lower() == "none")
+
+
+def draw_seed() -> int:
+    """A random seed that nobody chose."""
+    return secrets.randbelow(DRAWN_SEEDS)
 
 
 def _check_choice(value: Any, spec: SettingSpec) -> None:

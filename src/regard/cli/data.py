@@ -1,4 +1,4 @@
-"""`regard data`: list, make and inspect data."""
+"""`regard data`: list, fetch, make and inspect data."""
 
 import os
 from dataclasses import asdict
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.bounds import is_none
 from regard.cli.terms import TEXTS, AsJson, FileAndSets, second_file
-from regard.config import merge, parse_overrides
-from regard.display import console, plain, say, say_answer, say_json, table
+from regard.config import DataConfig, merge, parse_overrides
+from regard.display import console, note, plain, say, say_answer, say_json, shell_word, table
 from regard.errors import UserError, counted, nearest
 
 if TYPE_CHECKING:
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 160  # of a sample that are shown
 BAR_WIDTH = 14
 
-data = typer.Typer(help="List, inspect and generate data.", no_args_is_help=True)
+data = typer.Typer(help="List, fetch, inspect and generate data.", no_args_is_help=True)
 
 
 @data.command("list")
 def data_list(as_json: AsJson = False) -> None:
-    """List the built-in tasks, and the corpora in $REGARD_DATA."""
+    """List the built-in tasks, the corpora in $REGARD_DATA, and those that can be fetched."""
+    from regard.data.remote import remote_corpora
     from regard.data.tasks import TASKS
 
     entries: list[dict[str, Any]] = []
@@ -34,6 +36,15 @@ def data_list(as_json: AsJson = False) -> None:
         entries.append({"name": task.name, "what": task.summary, "options": options})
     entries += [
         {"name": path.name, "what": f"corpus in {path}", "options": {}} for path in _corpora()
+    ]
+    entries += [
+        {
+            "name": name,
+            "what": f"{corpus.summary} To get it: regard data fetch {name}",
+            "options": {},
+        }
+        for name, corpus in remote_corpora().items()
+        if name not in [entry["name"] for entry in entries]
     ]
 
     if as_json:
@@ -54,12 +65,42 @@ def _corpora() -> list[Path]:
     return sorted(path for path in Path(home).iterdir() if path.is_dir())
 
 
+def _remote_names(incomplete: str) -> list[str]:
+    from regard.data.remote import remote_corpora
+
+    return [name for name in remote_corpora() if name.startswith(incomplete)]
+
+
+@data.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=_remote_names)],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to put it in. Default: $REGARD_DATA/NAME, or data/NAME."),
+    ] = None,
+) -> None:
+    """Fetch a corpus from the network; `regard data list` tells which there are.
+
+    Example: `regard data fetch tatoeba-fra-eng`
+    """
+    from regard.data.remote import fetch, remote_corpora
+    from regard.recipes.reporter import Reporter
+
+    reporter = Reporter()
+    with reporter.progress("% fetched") as tell:
+        folder = fetch(name, out, say=reporter.say, tell=tell)
+    say("", f"Saved in {folder}. Try next:")
+    say(f"  regard train {shell_word(folder)} {remote_corpora()[name].train}")
+
+
 @data.command("generate", context_settings=TEXTS)
 def data_generate(
     task: Annotated[str, typer.Argument(metavar="TASK")],
     options: Annotated[list[str] | None, typer.Argument(metavar="[name=value]...")] = None,
     count: Annotated[int, typer.Option(min=0, max=10**12)] = 10,
-    seed: Annotated[int | None, typer.Option()] = None,
+    seed: Annotated[str, typer.Option(metavar="N|none", help="Random seed; none: draw one.")] = str(
+        DataConfig.seed
+    ),
     split: Annotated[str, typer.Option()] = "train",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line.")
@@ -80,7 +121,10 @@ def data_generate(
             raise UserError(f"{word!r} is not an option: write name=value, such as complexity=3")
         values[name] = value
 
-    for source, target in TASKS[task].pairs(count, seed, split=split, options=values):
+    number = DataConfig(seed=seed).seed  # type: ignore[arg-type]  # which it converts and checks
+    if is_none(seed):
+        note(f"drew --seed {number} (pass it to repeat this)")
+    for source, target in TASKS[task].pairs(count, number, split=split, options=values):
         if as_json:
             say_json({"source": source, "target": target})
         else:

@@ -108,7 +108,7 @@ def _allowed(spec: SettingSpec) -> str:
     """The values that a setting may have."""
     if spec.choices:
         return ", ".join([*spec.choices, *(["custom:Name"] if spec.custom else [])])
-    words = [TYPE_WORDS[spec.type], spec.range_words]
+    words = [TYPE_WORDS[spec.type], spec.range_words, "or none" if spec.is_seed else ""]
     return ", ".join(filter(None, words))
 
 

@@ -10,7 +10,7 @@ import regard
 from regard.cli.completion import data_names, preset_names
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import FileAndSets, second_file
-from regard.config import parse_overrides
+from regard.config import merge, parse_overrides
 from regard.display import say, shell_word
 from regard.errors import UserError
 
@@ -45,6 +45,12 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing run in the folder.")
     ] = False,
+    seed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|none", help="Random seed: train.seed; none: draw one and print it."
+        ),
+    ] = None,
     parts: PartsOption = None,
 ) -> None:
     """Train a model.
@@ -57,6 +63,8 @@ def train(
 
     target_file, words = second_file(settings)
     sections: dict[str, Any] = parse_overrides(words)
+    if seed is not None:
+        sections = merge(sections, {"train": {"seed": seed}})
     try:
         run = regard.train(
             data,

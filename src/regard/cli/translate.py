@@ -14,6 +14,7 @@ import typer
 
 import regard
 from regard import files
+from regard.bounds import is_none
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import BYTES_A_TOKEN, Beam, Device, RunFolder, refuse_options
 from regard.config import build, parse_overrides
@@ -42,6 +43,9 @@ def translate(
         typer.Option(help="Write the answers to this file instead of stdout; it may be --input."),
     ] = None,
     beam: Beam = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most this many tokens in an answer.")
+    ] = None,
     nbest: Annotated[
         int,
         typer.Option(min=1, help="Answers per text; if more than one, each follows its score."),
@@ -59,7 +63,10 @@ def translate(
             help="Sample from the most likely tokens with this total probability (nucleus)."
         ),
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Random seed (with --sample).")] = 0,
+    seed: Annotated[
+        str,
+        typer.Option(metavar="N|none", help="Random seed (with --sample); none: draw one."),
+    ] = "0",
     risk: Annotated[
         int,
         typer.Option(
@@ -121,7 +128,11 @@ def translate(
     if attention is not None and attention.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--attention {attention}: a page's name must end in .html")
     sampling = _sampling(sample, temperature, top_k, top_p, seed, risk)
+    if sampling is not None and is_none(seed):
+        note(f"drew --seed {sampling.seed} (pass it to repeat this)")
     chosen = _search_settings(settings)
+    if limit is not None:
+        chosen["limit"] = limit
     chosen["parts"] = read_parts(parts)
 
     # What neither --wait nor --at knows.
@@ -131,7 +142,7 @@ def translate(
         if any([*others, beam, prefix, ensemble, nbest > 1, at is not None]):
             raise UserError(
                 "--wait reads stdin, writes to stdout and decodes greedily; the only other "
-                "option it takes is --set"
+                "options it takes are --limit and --set"
             )
         _follow(regard.load(run, device=device, **chosen).online(wait), text)
         return
@@ -144,7 +155,7 @@ def translate(
         if not text or any(others):
             raise UserError(
                 "--at prints a table for texts given as arguments; the only other options it "
-                "takes are --prefix and --nbest"
+                "takes are --prefix, --limit and --nbest"
             )
         _show_options(translator, text, prefix, at, max(nbest, 5))
         return

@@ -23,7 +23,8 @@ from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import ReadSoFar, plain_name, reason_of
 from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout, Reader
-from regard.data.tasks import TASKS, Options, Task, whole_number, yes_or_no
+from regard.data.remote import remote_corpora
+from regard.data.tasks import SEED, TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, counted, nearest
 from regard.text.vocabulary import normalise
@@ -477,7 +478,8 @@ def _generated(
     if task.apart == "drawn":
         overlap = yes_or_no(f"{task.name} overlap", options.pop("overlap", False))
     counts = _counts(task, options, deal)
-    draw = partial(task.pairs, seed=deal.seed, options=options)
+    seed = SEED if deal.seed is None else deal.seed
+    draw = partial(task.pairs, seed=seed, options=options)
 
     def stream(part: str, items: Callable[[], Pairs]) -> Stream:
         return _stream(partial(_numbered, items), partial(_share_of, counts[part]), keep)
@@ -580,6 +582,8 @@ def _not_there(spec: str) -> UserError:
     if home:
         names += [path.name for path in sorted(Path(home).glob("*/"))]
         below = "in $REGARD_DATA"
+    if spec in remote_corpora():
+        return UserError(f"{spec} is not here; fetch it first: regard data fetch {spec}")
     return UserError(
         f"unknown data {spec!r}: no such task, file or folder, and no corpus "
         f"{below}{nearest(spec, names)}"

@@ -42,13 +42,15 @@ def check_online(model: Seq2Seq) -> None:
 class Sentence:
     """One sentence, whose target is written while its source tokens come in.
 
-    Target token t (from 0) is written as soon as `wait` + t source tokens are there.
+    Target token t (from 0) is written as soon as `wait` + t source tokens are there. limit: the
+    most target tokens. 0: any number.
     """
 
-    def __init__(self, model: Seq2Seq, rules: Rules, wait: float) -> None:
+    def __init__(self, model: Seq2Seq, rules: Rules, wait: float, limit: int = 0) -> None:
         self.model = model
         self.rules = rules
         self.wait = wait
+        self.limit = limit
         self.tokens = [BOS]  # of the target
         self.heard = 0  # source tokens
         self.past: tuple[Any, ...] = ()  # what each block of the encoder has read
@@ -56,8 +58,8 @@ class Sentence:
 
     @property
     def done(self) -> bool:
-        """Whether <eos> was written."""
-        return self.tokens[-1] == EOS
+        """Whether <eos> was written, or all tokens that may be."""
+        return self.tokens[-1] == EOS or len(self.tokens) - 1 == self.limit > 0
 
     @torch.inference_mode()
     def read(self, token: int) -> None:
@@ -131,7 +133,7 @@ class Online:
 
     def _begin(self) -> None:
         """Be ready for the next sentence."""
-        self.sentence = Sentence(self.model, self.rules, self.wait)
+        self.sentence = Sentence(self.model, self.rules, self.wait, self.search.limit)
         self.rest = ""  # of the source, whose last word is not complete yet
         self.said = ""  # the target, as far as it was given out
 
@@ -153,8 +155,7 @@ class Online:
         self._hear(self.rest)
         if self.sentence.heard:
             length = self.sentence.heard + 1  # with <eos>
-            limit = int(length * self.search.limit_ratio) + self.search.limit_extra
-            self.sentence.end(limit)
+            self.sentence.end(self.search.most_tokens(length))
 
         new = self._say(self.target.decode(self.sentence.tokens))
         self._begin()

@@ -271,6 +271,11 @@ class Translator:
             raise UserError(
                 f"no answer can start with {prefix!r}: it is not in the target vocabulary"
             )
+        if 0 < self.search.limit <= len(forced):
+            raise UserError(
+                f"no answer of at most {counted(self.search.limit, 'token')} (search.limit) can "
+                f"start with {prefix!r} and go on: it has {counted(len(forced), 'token')}"
+            )
 
         def answers(parts: list[str], encoded: list[list[int]]) -> Iterator[Result]:
             return self._answers(parts, encoded, n_best, forced, search, sampling)
@@ -391,8 +396,8 @@ class Translator:
         """Fill what each job has found: nothing for an empty source, or one that is too long."""
         settings = self.search
         for job in jobs:
-            limit = int(len(job.source) * settings.limit_ratio) + settings.limit_extra
-            job.limit = max(limit + search.extra_length, len(job.prefix) + 1)
+            limit = settings.most_tokens(len(job.source), search.extra_length)
+            job.limit = max(limit, len(job.prefix) + 1)
             job.restart()
 
         waiting = [job for job in jobs if 1 < len(job.source) <= self.most]
@@ -611,6 +616,8 @@ class Translator:
         doubts: list[str] = []
         if not best.finished:
             settings = "search.limit_ratio, search.limit_extra"
+            if len(best.tokens) == self.search.limit:
+                settings = "search.limit"
             length = counted(len(best.tokens), "token")
             doubts.append(f"stopped at the length limit of {length} ({settings})")
 

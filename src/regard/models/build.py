@@ -12,7 +12,7 @@ from regard.models.rnn import RNNDecoder, RNNEncoder
 from regard.models.seq2seq import Seq2Seq
 from regard.models.size import check_size
 from regard.models.transformer import BlockParts, TransformerDecoder, TransformerEncoder
-from regard.nn import POSITIONS, SCORES, Block, Embedding
+from regard.nn import POSITIONS, SCORES, Attention, Block, Embedding
 from regard.nn.names import look_up
 
 
@@ -75,7 +75,12 @@ def _transformer(
         target = embed(target_size)
     encoder = TransformerEncoder(config, chosen, source)
     decoder = TransformerDecoder(config, chosen, target, target_size)
-    return Seq2Seq(encoder, decoder)
+    model = Seq2Seq(encoder, decoder)
+    if config.qkv_init == "joint":
+        for module in model.modules():
+            if isinstance(module, Attention):
+                module.draw_jointly()
+    return model
 
 
 def _rnn(config: RNNConfig, source_size: int, target_size: int, parts: Parts) -> Seq2Seq:

@@ -1,5 +1,6 @@
 """Attention: the pure formula, the modules around it, and a way to watch the weights."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -184,6 +185,20 @@ class Attention(nn.Module):
                     nn.init.xavier_uniform_(matrix)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+
+    def draw_jointly(self) -> None:
+        """Draw the query, key and value matrices anew, as if they were one of three times the rows.
+
+        So `torch.nn.MultiheadAttention` does it. They become 0.71 times as large.
+        """
+        for name, layer in self.named_children():
+            if name not in ("query", "key", "value", "keyvalue", "qkv"):
+                continue
+            assert isinstance(layer, nn.Linear)
+            matrices = {"qkv": 3, "keyvalue": 2}.get(name, 1)
+            rows = 3 * layer.out_features // matrices
+            bound = math.sqrt(6 / (layer.in_features + rows))
+            nn.init.uniform_(layer.weight, -bound, bound)
 
     # ---- the door for a model of one's own ----
 

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
+from statistics import median
+from typing import Any, Literal
 
 from regard.errors import UserError
 from regard.pictures import COLOURS, MARKERS, Axes, Figure, Place, blank, save_figure, text_style
@@ -18,11 +19,15 @@ STYLES: dict[str, dict[str, Any]] = {
     "train": {"linestyle": "--", "linewidth": 1.0, "markersize": 3.0, "alpha": 0.5},
     "dev": {"linestyle": "-", "linewidth": 1.8, "markersize": 4.5},
 }
+By = Literal["step", "epoch"]
+"""What a curve is drawn against."""
 LEGEND_WIDTH = 130  # letters that fit below the figure
 
 
-def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
+def curves(runs: Mapping[str, Records], out: Place = None, *, by: By = "step") -> Figure:
     """Draw learning curves of runs: loss on the left, scores on the right.
+
+    by: what the x axis counts, steps or epochs (passes over the training data).
 
     They are dashed in training and solid on dev. A star marks the best on dev, and the legend tells
     its value. One run shows every score it has; several show the first that all have of BLEU, exact
@@ -31,6 +36,10 @@ def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
     if not any(runs.values()):
         raise UserError("no curve to draw: the log has no records yet")
 
+    if by not in ("step", "epoch"):
+        raise UserError(f"by={by!r}: choose step or epoch")
+    if by == "epoch":
+        runs = {name: _with_epochs(name, records) for name, records in runs.items()}
     alone = len(runs) == 1
     scores = _common_scores(runs)
     if not alone:
@@ -46,22 +55,49 @@ def curves(runs: Mapping[str, Records], out: Place = None) -> Figure:
     for axes, names in ((left, ["loss"]), (right, scores)):
         for run, name in product(runs, names):
             key = name if alone else run
-            best[key].append(_draw(axes, runs[run], name, looks[key]))
-        axes.set(xlabel="step", ylabel=NAMES[names[0]] if len(names) == 1 else "score")
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if x == round(x) else "")
+            best[key].append(_draw(axes, runs[run], name, looks[key], by))
+        axes.set(xlabel=by, ylabel=NAMES[names[0]] if len(names) == 1 else "score")
+        if by == "step":  # of which there is no half
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if x == round(x) else "")
 
     texts = []
     for key, values in best.items():
+        if not alone:
+            values += _speed(runs[key])
         prefix = "" if alone else f"{key:.60}: "
         texts.append(prefix + ", ".join(values))
-    _draw_legend(figure, list(looks.values()), texts)
+    notes = _speed(next(iter(runs.values()))) if alone else []
+    _draw_legend(figure, list(looks.values()), texts, notes)
     return _finished(figure, out)
+
+
+def _with_epochs(name: str, records: Records) -> Records:
+    """The records that have a step, each with its epoch: an older version did not log it."""
+    stepped = [record for record in records if record.get("step")]
+    told = [record["epoch"] / record["step"] for record in stepped if "epoch" in record]
+    if stepped and not told:
+        raise UserError(
+            f"{name}: its log has no epochs, since an older version wrote it; draw it by step"
+        )
+    return [{"epoch": record["step"] * told[0], **record} for record in stepped]
+
+
+def _speed(records: Records) -> list[str]:
+    """How many examples a second training read, as its log has them; nothing if it has none."""
+    speeds = [
+        record["examples_per_second"]
+        for record in records
+        if math.isfinite(record.get("examples_per_second", math.nan))
+    ]
+    return [f"{median(speeds):,.0f} examples/s"] if speeds else []
 
 
 def _common_scores(runs: Mapping[str, Records]) -> list[str]:
     """The scores that every run has on dev; token accuracy if there is none."""
     scores = [
-        name for name in SCORES if all(_points(records, "dev", name) for records in runs.values())
+        name
+        for name in SCORES
+        if all(_points(records, "dev", name, "step") for records in runs.values())
     ]
     return scores or ["accuracy"]
 
@@ -76,34 +112,34 @@ def _marker_distance(points: Sequence[Any]) -> int:
     return max(1, len(points) // 10)
 
 
-def _points(records: Records, kind: str, name: str) -> Points:
-    """Step and value of every record that has a finite one, by step."""
+def _points(records: Records, kind: str, name: str, by: By) -> Points:
+    """Step or epoch, and value, of every record that has a finite one, in order."""
     scale = 100 if name == "bleu" else 1
     points = []
     for record in records:
-        step = record.get("step")
+        place = record.get(by)
         value = record.get(name)
-        if record.get("kind") != kind or step is None or value is None:
+        if record.get("kind") != kind or place is None or value is None:
             continue
         if math.isfinite(value):
-            points.append((float(step), value / scale))
+            points.append((float(place), value / scale))
     return sorted(points)
 
 
-def _draw(axes: Axes, records: Records, name: str, look: Mapping[str, Any]) -> str:
+def _draw(axes: Axes, records: Records, name: str, look: Mapping[str, Any], by: By) -> str:
     """Draw the loss or one score of a run, and say what it was at its best."""
     for kind, style in STYLES.items():
-        points = _points(records, kind, name)
+        points = _points(records, kind, name, by)
         if points:
             axes.plot(*zip(*points), markevery=_marker_distance(points), **look, **style)
 
-    dev_points = _points(records, "dev", name)
+    dev_points = _points(records, "dev", name, by)
     if not dev_points:
         return NAMES[name]
     best_of = min if name == "loss" else max
-    step, value = best_of(dev_points, key=lambda point: point[1])
+    place, value = best_of(dev_points, key=lambda point: point[1])
     axes.plot(
-        [step],
+        [place],
         [value],
         "*",
         markersize=13,
@@ -111,17 +147,23 @@ def _draw(axes: Axes, records: Records, name: str, look: Mapping[str, Any]) -> s
         markeredgecolor="white",
         zorder=5,
     )
-    return f"{NAMES[name]} {value:.4g} at step {step:,.0f}"
+    where = f"step {place:,.0f}" if by == "step" else f"epoch {place:,.4g}"
+    return f"{NAMES[name]} {value:.4g} at {where}"
 
 
-def _draw_legend(figure: Figure, looks: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> None:
-    """Explain the curves below the figure, in as many columns as fit."""
+def _draw_legend(
+    figure: Figure,
+    looks: Sequence[Mapping[str, Any]],
+    texts: Sequence[str],
+    notes: Sequence[str],
+) -> None:
+    """Explain the curves below the figure, in as many columns as fit; notes go into the title."""
     columns = max(1, min(4, LEGEND_WIDTH // (max(map(len, texts)) + 8)))
     handles = [figure.axes[0].plot([], [], **look)[0] for look in looks]
     legend = figure.legend(
         handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )
-    legend.set_title("dashed: training · solid: dev · ★ best on dev")
+    legend.set_title(" · ".join(["dashed: training", "solid: dev", "★ best on dev", *notes]))
 
 
 def _finished(figure: Figure, out: Place) -> Figure:

@@ -97,8 +97,7 @@ def end_of_training(run: Run, trainer: Trainer) -> str:
     progress = trainer.progress
     config = trainer.config
     if progress.step >= trainer.steps:
-        steps = counted(progress.step, "step")
-        return f"Trained for {steps} in {duration(progress.seconds)}."
+        return _amount(run, trainer)
 
     stopped = f"Stopped at step {progress.step:,} of {trainer.steps:,}"
     if 0 < config.patience <= progress.waited:
@@ -109,6 +108,20 @@ def end_of_training(run: Run, trainer: Trainer) -> str:
     if progress.step < config.warmup:
         words += f", still in the warm-up (train.warmup={config.warmup})"
     return f"{words}. Add --resume train.minutes={2 * config.minutes:g} to continue."
+
+
+def _amount(run: Run, trainer: Trainer) -> str:
+    """How much was trained, in one line."""
+    progress = trainer.progress
+    steps = counted(progress.step, "step")
+    time = duration(progress.seconds)
+    epochs = trainer.epoch().get("epoch")
+    if epochs is None or "pairs" not in run.manifest:
+        return f"Trained for {steps} in {time}."
+
+    speed = epochs * run.manifest["pairs"] / max(1e-9, progress.seconds)
+    passes = f"{round(epochs, 2):,g} epoch{'' if epochs == 1 else 's'}"
+    return f"Trained for {steps} ({passes}) in {time}: {speed:,.0f} examples/s."
 
 
 def _dev_score(run: Run) -> str:

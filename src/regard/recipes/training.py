@@ -197,6 +197,7 @@ class _Request:
     name: str  # of the data
     pairs: Items | None  # None: the settings say where the data is
     given: Settings  # merged from all layers, not yet built
+    drawn: Settings  # the seeds that nobody chose
     plan_settings: bool  # what was not given is chosen by looking at the data
 
     @property
@@ -237,8 +238,10 @@ def _read_request(
     )
     given = _absolute(given)
     _check_names(given)
+    drawn = settings.drawn_seeds(given)  # here, once: a config is built more than once
+    given = settings.merge(given, drawn)
     plan_settings = not (preset or config or isinstance(data, Config))
-    return _Request(name, pairs, given, plan_settings)
+    return _Request(name, pairs, given, drawn, plan_settings)
 
 
 def _folder_asked_for(request: _Request, out: str | Path | None, resume: bool) -> Path | None:
@@ -261,6 +264,9 @@ def _prepared(
     """A new run, ready to train, with its lock."""
     config = settings.build(request.given)  # a misspelt setting is told before anything is read
     check_training_size(config)
+    for section, seeds in request.drawn.items():
+        for name, seed in seeds.items():
+            reporter.say(f"drew {section}.{name}={seed} (pass it to repeat this run)")
 
     if folder is None:
         claim = Claim.take_next(request.first_folder)
@@ -292,7 +298,11 @@ def _resumed(
     Claim.sweep_beside(folder)
     run = Run.open(folder)
     old = settings.to_settings(run.config)
-    config = settings.build(settings.merge(old, overrides))
+    kept = {  # whose seeds were drawn goes on with them
+        section: {name: old[section][name] for name in seeds}
+        for section, seeds in settings.drawn_seeds(overrides).items()
+    }
+    config = settings.build(settings.merge(old, overrides, kept))
     changed = _changed_settings(old, settings.to_settings(config))
 
     fixed = [name for name in changed if name not in CHANGEABLE]

@@ -32,7 +32,13 @@ class Sampling(Bounded):
         least=1e-9,
         most=1,
     )
-    seed: int = setting(0, "Random seed.", least=0, below=SEEDS)
+    seed: int = setting(
+        0,
+        "Random seed; none: draw one.",
+        least=0,
+        below=SEEDS,
+        advice=", or none to draw one",
+    )
     risk: int = setting(
         0,
         "Draw this many samples and keep the most central (minimum Bayes risk). 0: off.",

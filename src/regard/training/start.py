@@ -35,11 +35,17 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
     size = {"tokens": config.data.batch_tokens}
     if config.data.batch_sentences:
         size = {"sentences": config.data.batch_sentences}
-    batches = Batches(corpus, **size, seed=config.train.seed, vary=_varied(run, world))
+    batches = Batches(
+        corpus,
+        **size,
+        seed=config.train.seed,
+        at_random=config.data.batching == "random",
+        vary=_varied(run, world),
+    )
     steps = config.train.steps
+    epoch_steps = batches.per_epoch / config.train.accumulate
     if config.train.epochs:
-        updates = batches.per_epoch / config.train.accumulate
-        steps = max(1, math.ceil(config.train.epochs * updates))
+        steps = max(1, math.ceil(config.train.epochs * epoch_steps))
 
     check_training_size(config, run.source.size, run.target.size)
     model = initial_model(run, parts)
@@ -47,7 +53,13 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
         compile_blocks(model)
     feed = read_ahead(batches.shard(world.rank, world.size), config.train.path, world.device)
     return Trainer(
-        model.to(world.device), feed, config.train, steps=steps, device=world.device, world=world
+        model.to(world.device),
+        feed,
+        config.train,
+        steps=steps,
+        device=world.device,
+        world=world,
+        epoch_steps=epoch_steps,
     )
 
 

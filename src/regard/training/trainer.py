@@ -76,7 +76,8 @@ class Trainer:
     """Batches -> weights.
 
     Knows a model by its loss only, and a batch by what `TrainingBatch` names. How to validate, save
-    and log is handed to `fit`.
+    and log is handed to `fit`. epoch_steps: steps that make an epoch, for the log, which tells no
+    epochs without.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class Trainer:
         steps: int,
         device: torch.device,
         world: World | None = None,
+        epoch_steps: float | None = None,
     ) -> None:
         self.model = model
         self.batches = batches
         self.config = config
         self.steps = steps
+        self.epoch_steps = epoch_steps
         self.milestones = {steps >> halvings for halvings in range(1, config.milestones + 1)}
         self.device = device
         self.world = world or World(device=device)
@@ -327,6 +330,12 @@ class Trainer:
                 break
         self.model.eval()
 
+    def epoch(self) -> dict[str, float]:
+        """How many times training has read the data, for a line of the log, where it is known."""
+        if self.epoch_steps is None:
+            return {}
+        return {"epoch": round(self.progress.step / self.epoch_steps, 4)}
+
     def _is_out_of_time(self) -> bool:
         """Whether `train.minutes` are over, for one process at least."""
         limit = 60 * self.config.minutes
@@ -345,6 +354,7 @@ class Trainer:
         log(
             "train",
             step=progress.step,
+            **self.epoch(),
             loss=sums["nll"] / tokens,
             objective=sums["loss"] / tokens,
             accuracy=sums["correct"] / tokens,
@@ -372,7 +382,7 @@ class Trainer:
         scores = self.averaged(lambda: validate(self.model))
         scores = json.loads(self.world.tell(json.dumps(scores)))  # so that all decide alike
         self.model.train()
-        log("dev", step=progress.step, **scores)
+        log("dev", step=progress.step, **self.epoch(), **scores)
         if not self.better(scores):
             progress.waited += 1
             return False

@@ -1,7 +1,7 @@
 """`regard show curves`: how training went."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from regard.cli.show.terms import Open, Picture, wrote
 
 def show_curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", autocompletion=run_folders)],
+    by: Annotated[Literal["step", "epoch"], typer.Option(help="What the x axis counts.")] = "step",
     out: Picture = Path("curves.png"),
     open_it: Open = False,
 ) -> None:
@@ -25,5 +26,6 @@ def show_curves(
     names = [run.path.name for run in opened]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in opened]
-    curves({name: run.records("train", "dev") for name, run in zip(names, opened)}, out)
+    records = {name: run.records("train", "dev") for name, run in zip(names, opened)}
+    curves(records, out, by=by)
     wrote(out, open_it)

@@ -1,4 +1,4 @@
-"""Data made to order: every task is a seeded generator of pairs, the same on every machine."""
+"""Data made to order: every task is a generator of pairs, the same on every machine by its seed."""
 
 import random
 import tomllib
@@ -16,6 +16,8 @@ from regard.errors import UserError, nearest
 Options = Mapping[str, str | int]
 """The options of a task's generator, and its counts train, dev and test."""
 
+SEED = 123_456
+"""The seed of a task, unless another is given."""
 _SEEDS = {"train": 0, "dev": 1, "test": 2, "long": 3}  # added to the seed of the task
 
 COUNTS = 10**9
@@ -39,7 +41,6 @@ class Task:
     train: int = 10_000
     dev: int = 1_000
     test: int = 1_000
-    seed: int = 123_456
     splits: Sequence[str] = ("train", "dev", "test")
     # The side that no two splits share; neither: the generator sees to it; drawn: see Drawn.
     apart: str = "source"
@@ -49,15 +50,18 @@ class Task:
     def pairs(
         self,
         count: int | None,
-        seed: int | None = None,
+        seed: int | None = SEED,
         *,
         split: str = "train",
         options: Options | None = None,
     ) -> Pairs:
-        """The first `count` pairs of a split, or all without end; fewer are a prefix of more."""
+        """The first `count` pairs of a split, or all without end; fewer are a prefix of more.
+
+        seed: None draws others each time.
+        """
         if split not in self.splits:
             raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
-        rng = random.Random((self.seed if seed is None else seed) + _SEEDS[split])
+        rng = random.Random(None if seed is None else seed + _SEEDS[split])
         drawing = self.generate(rng, split=split, **self.chosen(options))
         if self.apart in ("source", "target"):
             drawing = _held_apart(drawing, split, side=int(self.apart == "target"))
