@@ -175,6 +175,21 @@ class TransformerConfig(Bounded):
         "How a layer combines its sublayers; custom:Name for your own class.",
         custom=True,
     )
+    encoder_mask: Literal["none"] = setting(
+        "none",
+        "Which source tokens may look at which, besides the usual; custom:Name for your own.",
+        custom=True,
+    )
+    decoder_mask: Literal["none"] = setting(
+        "none",
+        "Which target tokens may look at which earlier ones; custom:Name for your own.",
+        custom=True,
+    )
+    cross_mask: Literal["none"] = setting(
+        "none",
+        "Which target tokens may look at which source tokens; custom:Name for your own.",
+        custom=True,
+    )
     norm: Literal["layer", "rms", "none"] = setting("layer", "Normalization layer.")
     placement: Literal["pre", "post"] = setting(
         "pre", "Normalize before each sublayer (pre) or after its residual connection (post)."
@@ -222,6 +237,11 @@ class TransformerConfig(Bounded):
         least=0,
         most=10**4,
     )
+
+    @property
+    def has_own_masks(self) -> bool:
+        """Whether a mask is the user's own."""
+        return {self.encoder_mask, self.decoder_mask, self.cross_mask} != {"none"}
 
     @property
     def ends_with_norm(self) -> bool:
@@ -294,6 +314,11 @@ class RNNConfig(Bounded):
     score_width: int = setting(
         0, "Hidden width of the additive score. 0: the width of the decoder.", least=0, most=2**16
     )
+    cross_mask: Literal["none"] = setting(
+        "none",
+        "Which target tokens may look at which source tokens; custom:Name for your own.",
+        custom=True,
+    )
     bridge: Literal["top", "layers"] = setting(
         "top",
         "First decoder states: made of the encoder's top layer, or those of its layers unchanged.",
@@ -312,10 +337,18 @@ class RNNConfig(Bounded):
     fast: bool = setting(
         True, "Use PyTorch's RNNs; false: readable ones with the same results, but slower."
     )
+    wait: int = setting(
+        0,
+        "Wait-k: target token t = 0, 1, … sees wait + t source tokens. 0: all.",
+        least=0,
+        most=10**4,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_readout()
+        self._check_wait()
+        self._check_mask()
         self._check_tie()
         self._check_bridge()
         self._check_directions()
@@ -328,6 +361,17 @@ class RNNConfig(Bounded):
             )
         if self.attention == "none" and self.readout == "context":
             raise UserError("model.readout=context needs model.attention=before or after")
+
+    def _check_wait(self) -> None:
+        if self.wait and self.bidirectional:
+            raise UserError(
+                f"model.wait={self.wait} needs an encoder that reads in one direction: set "
+                f"model.bidirectional=false as well"
+            )
+
+    def _check_mask(self) -> None:
+        if self.cross_mask != "none" and self.attention == "none":
+            raise UserError("model.cross_mask needs model.attention=before or after")
 
     def _check_tie(self) -> None:
         if self.tie not in ("target", "all"):
@@ -578,11 +622,18 @@ class Config:
                 )
 
     def _check_path(self) -> None:
-        """An RNN needs the lengths of its sentences on the CPU, so no graph can hold its step."""
-        if not isinstance(self.model, TransformerConfig) and self.train.path in (
-            "compiled",
-            "captured",
-        ):
+        """An RNN needs the lengths of its sentences on the CPU, so no graph can hold its step.
+
+        Nor does anybody know what the user's own masks do.
+        """
+        if self.train.path not in ("compiled", "captured"):
+            return
+        if isinstance(self.model, TransformerConfig) and self.model.has_own_masks:
+            raise UserError(
+                f"train.path={self.train.path} does not work with masks of your own: use "
+                f"train.path=auto or plain"
+            )
+        if not isinstance(self.model, TransformerConfig):
             raise UserError(
                 f"train.path={self.train.path} needs model.kind=transformer: other models "
                 f"train with train.path=auto, plain or packed"

@@ -190,7 +190,7 @@ def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str, parts:
     """Quality and lag of a run that stays `wait` source tokens behind."""
     translator = load(run, beam=1, device=device, parts=parts)
     check_online(translator.model)
-    translator.model.decoder.wait = 0 if wait == math.inf else int(wait)
+    translator.model.wait_for(0 if wait == math.inf else int(wait))
     results = list(translator.translate([pair.source for pair in pairs]))
 
     lags = []

@@ -18,14 +18,13 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from regard.data.batches import Batch, Indices, collate
+from regard.data.batches import TENSORS, Batch, Indices, collate
 from regard.data.corpus import Corpus
 from regard.errors import UserError, counted
 from regard.files import write_bytes
 from regard.files.holder import holder
 from regard.files.lock import lock as lock_file
 from regard.models.parts import Parts
-from regard.models.seq2seq import TENSORS
 from regard.runs import storage
 from regard.runs.run import Run
 from regard.runs.weights import get_weights

@@ -78,6 +78,10 @@ def fits(model: Seq2Seq) -> bool:
     decoder = model.decoder
     if not isinstance(decoder, TransformerDecoder):
         return False
+    if decoder.mask_rule is not None or decoder.cross_rule is not None:
+        return False  # nobody knows what the user's own rules do
+    if getattr(model.encoder, "mask_rule", None) is not None:
+        return False
     return not isinstance(decoder.position, Learned)  # which checks the largest position
 
 
@@ -116,7 +120,6 @@ def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: 
         own=own,
         cross=cross,
         lengths=lengths,
-        extra=None,
         at=at,
         seen=seen,
         wait=model.decoder.wait,
