@@ -45,6 +45,9 @@ class DataConfig(Bounded):
     )
     dev_file: str = setting("", "File with the validation pairs. Empty: split some off.")
     test_file: str = setting("", "File with the test pairs. Empty: split some off.")
+    positions: str = setting(
+        "", "Column or JSON key with a position for each source word. Empty: count 0, 1, 2, …"
+    )
     header: Literal["auto", "yes", "no"] = setting(
         "auto", "Whether the first line of a CSV or TSV file names its columns; auto: look at it."
     )
@@ -611,6 +614,7 @@ class Config:
     def __post_init__(self) -> None:
         self._check_sections()
         self._check_path()
+        self._check_positions()
 
     def _check_sections(self) -> None:
         for name in SECTIONS:
@@ -637,6 +641,25 @@ class Config:
             raise UserError(
                 f"train.path={self.train.path} needs model.kind=transformer: other models "
                 f"train with train.path=auto, plain or packed"
+            )
+
+    def _check_positions(self) -> None:
+        """Positions that nothing would read are a mistake."""
+        if not self.data.positions:
+            return
+        given = f"data.positions={shown(self.data.positions)}"
+        if isinstance(self.model, RNNConfig):
+            raise UserError(f"{given}: an RNN has no positions; set model.kind=transformer")
+        if isinstance(self.model, TransformerConfig):
+            unused = self.model.position == "none" and not self.model.has_own_masks
+            if unused:
+                raise UserError(f"{given} has no effect with model.position=none: set another one")
+        if self.text.dropout:
+            raise UserError(f"{given} does not work with text.dropout: set text.dropout=0")
+        if self.train.path in ("compiled", "captured"):
+            raise UserError(
+                f"{given} does not work with train.path={self.train.path}: use train.path=auto or "
+                f"plain"
             )
 
 

@@ -184,14 +184,14 @@ Row = tuple[Sequence[int] | Indices, ...]
 def collate(rows: Sequence[Row]) -> Batch:
     """Rows such as a Corpus holds, (tokens <eos>, <bos> tokens <eos>), as a batch.
 
-    With positions of the source tokens as a third value, all rows must have them. Can be given to
-    torch's DataLoader as its `collate_fn`.
+    A row may have the positions of its source tokens as a third value; beside such a row, others
+    count theirs. Can be given to torch's DataLoader as its `collate_fn`.
     """
     source, source_lengths = _pad([row[0] for row in rows])
     target, target_lengths = _pad([row[1] for row in rows])
     positions = None
     if any(len(row) > 2 for row in rows):
-        positions, _ = _pad([row[2] for row in rows])
+        positions, _ = _pad([row[2] if len(row) > 2 else range(len(row[0])) for row in rows])
     return Batch(
         source,
         source_lengths,
@@ -279,7 +279,7 @@ class Batches:
     def load(self, indices: Indices, step: int | None = None) -> Batch:
         """These pairs as a batch; with a step, varied as in its epoch."""
         if self.vary is None or step is None:
-            return collate([self.corpus[i] for i in indices.tolist()])
+            return collate([self.corpus.row(i) for i in indices.tolist()])
         seed = self._epoch_seed(step // self.per_epoch)
         return collate([self.vary(*self.corpus[i], seed + i) for i in indices.tolist()])
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch
+from regard.data.batches import OWN, Batch
 from regard.models.learner import Learner, Sums
 from regard.nn import Layout
 from regard.nn.kernels import cross_entropy
@@ -168,6 +168,11 @@ class Seq2Seq(Learner):
         memory = self.encoder(source, lengths, **reading)
         logits, _ = self.decoder(target, self.decoder.start(memory), **writing)
         return logits
+
+    def predict(self, batch: Batch) -> Tensor:
+        """`forward` of a batch, with its own masks and positions: logits (B, T, V)."""
+        own = {name: x for name, x in batch.tensors().items() if name in OWN}
+        return self(batch.source, batch.source_lengths, batch.target_in, **own)
 
     def wait_for(self, tokens: int) -> None:
         """Write target token t once tokens + t source tokens are read (wait-k); 0: all of them."""

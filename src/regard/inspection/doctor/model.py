@@ -184,7 +184,7 @@ def _shortened(case: Case) -> Batch:
     count = 24 if _parameter_count(model) < LARGE else 8
 
     rows = []
-    for source, target in case.batch.to("cpu").rows()[:count]:
+    for source, target, *_ in case.batch.to("cpu").rows()[:count]:
         if len(source) > limit:
             source = [*source[: limit - 1], EOS]
         rows.append((source, target[: limit + 1]))
