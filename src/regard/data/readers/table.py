@@ -296,6 +296,8 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
     if columns.names is not None:
         names = columns.names
         pair = f"{names[used[0]]} → {names[used[1]]}"
+        if columns.positions is not None:
+            pair += f", positions in {names[columns.positions]}"
         notes.append(
             f"{path.name}: line {form.preface + 1} is a header, {pair} (to read it as a pair, set "
             f"data.header=no)"
