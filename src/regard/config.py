@@ -46,7 +46,7 @@ class DataConfig(Bounded):
     dev_file: str = setting("", "File with the validation pairs. Empty: split some off.")
     test_file: str = setting("", "File with the test pairs. Empty: split some off.")
     positions: str = setting(
-        "", "Column or JSON key with a position for each source word. Empty: count 0, 1, 2, …"
+        "", "Column or JSON key with a position for each source word. Empty: count them."
     )
     header: Literal["auto", "yes", "no"] = setting(
         "auto", "Whether the first line of a CSV or TSV file names its columns; auto: look at it."
@@ -634,7 +634,7 @@ class Config:
             return
         if isinstance(self.model, TransformerConfig) and self.model.has_own_masks:
             raise UserError(
-                f"train.path={self.train.path} does not work with masks of your own: use "
+                f"train.path={self.train.path} does not support your own masks: use "
                 f"train.path=auto or plain"
             )
         if not isinstance(self.model, TransformerConfig):

@@ -143,7 +143,7 @@ def test_b12_a_rule_that_is_no_mask_is_told():
 def test_b12_fast_paths_do_not_take_what_they_do_not_know():
     model = {"model": NAMED}
     for path in ("captured", "compiled"):
-        with pytest.raises(UserError, match=f"train.path={path} does not work with masks"):
+        with pytest.raises(UserError, match=f"train.path={path} does not support your own masks"):
             build(model | {"train": {"path": path}})
     fixed = pytest.importorskip("regard.models.fast.fixed")
     assert fixed.fits(build_model(SMALL, 20, 20))

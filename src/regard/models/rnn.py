@@ -93,7 +93,8 @@ class RNNEncoder(Encoder):
 def _refuse(side: str, positions: Tensor | None, mask: Tensor | None) -> None:
     """Refuse positions and masks that nothing in an RNN could use."""
     if positions is not None:
-        raise UserError(f"an RNN's {side} has no positions: leave out those of your own")
+        name = "source" if side == "encoder" else "target"
+        raise UserError(f"an RNN's {side} has no positions: leave out {name}_positions")
     if mask is not None:
         raise UserError(
             f"an RNN's {side} has no self-attention: leave out {side}_mask (there is cross_mask)"
