@@ -134,7 +134,7 @@ def own_rule(model, name):
     """What the user's own mask says of queries and keys at their places, for an attention."""
     side = model.encoder if name.startswith("encoder") else model.decoder
     is_cross = name.endswith("cross") or name == "decoder.attention"
-    rule = getattr(side, "cross_rule" if is_cross else "mask_rule", None)
+    rule = side.cross_rule if is_cross else side.mask_rule
 
     def allowed(queries, keys):
         if rule is None:

@@ -14,6 +14,7 @@ from regard.data.batches import OWN, Batch
 from regard.models.learner import Learner, Sums
 from regard.nn import Layout
 from regard.nn.kernels import cross_entropy
+from regard.nn.masks import Rule
 from regard.nn.precision import at_least_single
 from regard.text.vocabulary import PAD
 
@@ -51,6 +52,8 @@ class Encoder(nn.Module):
     """As that of the decoder."""
     needs_end = f"{WHOLE}train one with model.causal=true (and model.wait=3)"
     """Why an encoder that is not causal cannot read a growing source, and what to do."""
+    mask_rule: Rule | None = None
+    """The user's own mask of self-attention."""
 
     def forward(
         self,
@@ -89,6 +92,10 @@ class Decoder(nn.Module):
     """Hidden state -> logits."""
     wait = 0
     """Source tokens that the first target token sees; each further one sees one more. 0: all."""
+    mask_rule: Rule | None = None
+    """The user's own mask of self-attention."""
+    cross_rule: Rule | None = None
+    """The user's own mask of attention to the source."""
 
     def decoding_bytes(self, beams: int, tokens: int) -> int:
         """About how much memory a sentence takes: its state, and a step of all its hypotheses.

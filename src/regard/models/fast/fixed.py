@@ -78,10 +78,9 @@ def fits(model: Seq2Seq) -> bool:
     decoder = model.decoder
     if not isinstance(decoder, TransformerDecoder):
         return False
-    if decoder.mask_rule is not None or decoder.cross_rule is not None:
+    rules = (model.encoder.mask_rule, decoder.mask_rule, decoder.cross_rule)
+    if any(rule is not None for rule in rules):
         return False  # nobody knows what the user's own rules do
-    if getattr(model.encoder, "mask_rule", None) is not None:
-        return False
     return not isinstance(decoder.position, Learned)  # which checks the largest position
 
 
