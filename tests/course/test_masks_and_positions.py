@@ -399,6 +399,11 @@ def test_e25_positions_that_nothing_would_read_are_refused(tmp_path):
 
     with pytest.raises(UserError, match="no column 'height'"):
         train(table(tmp_path), tmp_path / "run", data={"positions": "height"})
+    (tmp_path / "trees.jsonl").write_text('{"source": "a b", "target": "c", "depth": [1, 0]}\n')
+    with pytest.raises(
+        UserError, match=r"line 1: no 'height' \(data\.positions\); it has 'source'"
+    ):
+        train(tmp_path / "trees.jsonl", tmp_path / "run", data={"positions": "height"})
     with pytest.raises(UserError, match="a task, which has no columns"):
         train("copy", tmp_path / "run")
     small = {"position": "learned", "max_positions": 3}

@@ -30,6 +30,11 @@ class Keys:
 
     def check(self, where: str, item: Mapping[str, Any]) -> None:
         """Refuse keys that the first item lacks: they are the caller's mistake."""
+        if self.positions is not None and not _has(item, self.positions):
+            raise UserError(
+                f"{where}: no {shortened(self.positions)!r} (data.positions); it has "
+                f"{listed([*_names(item)])}"
+            )
         if all(_has(item, key) for key in (self.source, self.target)):
             return
         names = [*_names(item)]
