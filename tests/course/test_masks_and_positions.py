@@ -1,18 +1,23 @@
 """B12, E25. Masks and positions of the user's own, from the model up to a translated text."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import regard
 from regard import nn
+from regard.cli import app
 from regard.config import Config, RNNConfig, TransformerConfig, build
 from regard.data.batches import collate
+from regard.data.splits import from_iterable
 from regard.errors import UserError
 from regard.models import build_model
 from regard.recipes.reporter import Reporter
 from regard.search import beam, greedy
+from regard.text.positions import Located, positions_in, word_positions
 from regard.text.tokenizer import train_tokenizer
 from regard.text.vocabulary import BOS, EOS, PAD
 
@@ -65,6 +70,7 @@ def run(tmp_path_factory):
         text={"tokenizer": "words"},
         model=SIZES,
         train=FEW_STEPS,
+        search={"limit_ratio": 1.0, "limit_extra": 2},
     )
 
 
@@ -302,7 +308,7 @@ def train(pairs, out, **more):
         "text": {"tokenizer": "bpe", "size": 290},
         "model": SIZES | {"dropout": 0.0},
         "train": FEW_STEPS | {"metric": "exact_match"},
-        "search": {"width": 3},
+        "search": {"width": 3, "limit_ratio": 1.0, "limit_extra": 2},
     }
     merged = {name: settings[name] | more.get(name, {}) for name in settings}
     return regard.train(pairs, out=out, reporter=QUIET, **merged)
@@ -346,27 +352,31 @@ def test_e25_positions_from_a_column_are_trained_and_translated(trees):
     batch = collate([(pieces_read, [BOS, *ids], places)])
     logprobs = translator.model.predict(batch)[0].log_softmax(-1)
     assert score.total == pytest.approx(logprobs[range(len(ids)), ids].sum().item(), rel=1e-4)
-    assert "<html" in result.page()
-    scores = regard.evaluate(run)
-    assert scores.report.examples == 2
+    assert "<html" in translator.page(result)
     assert regard.evaluate(run, run.path.with_name("trees.tsv")).report.examples == len(SENTENCES)
 
 
 @pytest.mark.usefixtures("single")
-def test_e25_counting_as_usual_changes_nothing(tmp_path):
-    pairs = [
-        {"source": text, "target": text.upper(), "depth": list(range(6))} for text in SENTENCES
-    ]
-    words = {"tokenizer": "words"}
-    counted = train(pairs, tmp_path / "counted", text=words)
-    usual = train(
-        [(pair["source"], pair["target"]) for pair in pairs],
-        tmp_path / "usual",
-        text=words,
-        data={"positions": ""},
-    )
-    for ours, theirs in zip(counted.model().parameters(), usual.model().parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+def test_e25_on_the_command_line(trees, tmp_path):
+    text = "the old cat sees the bird"
+    line = f"{text}\t{' '.join(map(str, depths(text)))}"
+    file = tmp_path / "texts.tsv"
+    file.write_text(f"{line}\n{line}\n")
+    expected = regard.load(trees)(text, positions=depths(text)).text
+    done = CliRunner().invoke(app, ["translate", str(trees.path), "--input", str(file), "--json"])
+    assert done.exit_code == 0, done.output
+    results = [json.loads(row) for row in done.stdout.splitlines()]
+    assert [(result["source"], result["text"]) for result in results] == [(text, expected)] * 2
+
+
+def test_e25_positions_of_pairs_from_python():
+    rows = [{"source": text, "target": "X", "depth": depths(text)} for text in SENTENCES]
+    splits = from_iterable(rows, positions="depth", dev=0, test=0)
+    assert [list(pair.positions) for pair in splits.train] == [depths(text) for text in SENTENCES]
+    with pytest.raises(UserError, match=r"no 'height' \(data.positions\), only 'source'"):
+        from_iterable(rows, positions="height")
+    with pytest.raises(UserError, match="have no columns; pass dicts"):
+        from_iterable([("a", "b")], positions="depth")
 
 
 @pytest.mark.parametrize(
@@ -440,8 +450,8 @@ def test_e25_a_rule_reads_the_positions(close):
 
 
 def test_e25_pieces_of_words():
-    from regard.text.positions import Located, positions_in, word_positions
-
+    words = train_tokenizer("words", ["the old cat"], size=30)
+    assert positions_in(words, Located("the old cat", [0, 1, 2])) == [0, 1, 2, 3]  # as counted
     letters = train_tokenizer("characters", ["the cat"], size=30)
     assert positions_in(letters, Located("the cat", [7, 5])) == [7, 7, 7, 7, 5, 5, 5, 8]
     for kind in ("characters", "bytes", "words", "bpe"):
