@@ -262,8 +262,17 @@ def test_e25_positions_of_both_sides(position, close):
         assert not torch.allclose(model(*inputs, **{name: positions * positions}), plain), name
 
     deep = replace(batch, **{name: 2 * positions for name, positions in counted.items()})
+    whole = model.predict(deep)
+    memory = model.encoder(*inputs[:2], positions=deep.source_positions)
+    state = model.decoder.start(memory)
+    for t in range(8):  # with a cache
+        here = slice(t, t + 1)
+        place = {"positions": deep.target_positions[:, here]}
+        logits, state = model.decoder(batch.target_in[:, here], state, **place)
+        close(logits[:, 0], whole[:, t])
+
     targets = batch.target_out.flatten()
-    logprobs = model.predict(deep).log_softmax(-1).flatten(0, 1)
+    logprobs = whole.log_softmax(-1).flatten(0, 1)
     real = targets != 0
     expected = -logprobs.gather(1, targets[:, None])[real].sum()
     close(model.loss(deep).loss, expected)
