@@ -104,7 +104,12 @@ def test_an_rnn_has_no_heads():
         ({"position": "rotary", "width": 12, "heads": 4}, "even"),
         ({"kind": "rnn", "tie": "all", "embedding": 8, "width": 16}, r"model\.tie=all"),
         ({"wait": 3}, r"model\.wait=3 .* set model\.causal=true"),
-        ({"kind": "rnn", "wait": 3}, r"model\.kind=transformer has it"),
+        ({"kind": "rnn", "wait": 3}, r"model\.wait=3 .* set model\.bidirectional=false"),
+        ({"kind": "rnn", "causal": True}, r"model\.kind=transformer has it"),
+        (
+            {"kind": "rnn", "attention": "none", "cross_mask": "custom:far"},
+            r"model\.cross_mask needs model\.attention",
+        ),
     ],
 )
 def test_what_does_not_go_together(model, told):
@@ -170,6 +175,7 @@ COMPANIONS = {
     "model.heads transformer": {"width": 2**16},
     "model.wait transformer": {"causal": True},
     "model.width rnn": {"bidirectional": False},
+    "model.wait rnn": {"bidirectional": False},
     "model.readout rnn": {"attention": "before"},
     "train.steps": {"epochs": 1},
 }

@@ -54,6 +54,9 @@ class DataConfig(Bounded):
     )
     dev_file: str = setting("", "File with the validation pairs. Empty: split some off.")
     test_file: str = setting("", "File with the test pairs. Empty: split some off.")
+    positions: str = setting(
+        "", "Column or JSON key with a position for each source word. Empty: count them."
+    )
     header: Literal["auto", "yes", "no"] = setting(
         "auto", "Whether the first line of a CSV or TSV file names its columns; auto: look at it."
     )
@@ -191,6 +194,21 @@ class TransformerConfig(Bounded):
         "How a layer combines its sublayers; custom:Name for your own class.",
         custom=True,
     )
+    encoder_mask: Literal["none"] = setting(
+        "none",
+        "Which source tokens may look at which, besides the usual; custom:Name for your own.",
+        custom=True,
+    )
+    decoder_mask: Literal["none"] = setting(
+        "none",
+        "Which target tokens may look at which earlier ones; custom:Name for your own.",
+        custom=True,
+    )
+    cross_mask: Literal["none"] = setting(
+        "none",
+        "Which target tokens may look at which source tokens; custom:Name for your own.",
+        custom=True,
+    )
     norm: Literal["layer", "rms", "none"] = setting("layer", "Normalization layer.")
     placement: Literal["pre", "post"] = setting(
         "pre", "Normalize before each sublayer (pre) or after its residual connection (post)."
@@ -242,6 +260,11 @@ class TransformerConfig(Bounded):
         least=0,
         most=10**4,
     )
+
+    @property
+    def has_own_masks(self) -> bool:
+        """Whether a mask is the user's own."""
+        return {self.encoder_mask, self.decoder_mask, self.cross_mask} != {"none"}
 
     @property
     def ends_with_norm(self) -> bool:
@@ -314,6 +337,11 @@ class RNNConfig(Bounded):
     score_width: int = setting(
         0, "Hidden width of the additive score. 0: the width of the decoder.", least=0, most=2**16
     )
+    cross_mask: Literal["none"] = setting(
+        "none",
+        "Which target tokens may look at which source tokens; custom:Name for your own.",
+        custom=True,
+    )
     bridge: Literal["top", "layers"] = setting(
         "top",
         "First decoder states: made of the encoder's top layer, or those of its layers unchanged.",
@@ -332,10 +360,18 @@ class RNNConfig(Bounded):
     fast: bool = setting(
         True, "Use PyTorch's RNNs; false: readable ones with the same results, but slower."
     )
+    wait: int = setting(
+        0,
+        "Wait-k: target token t = 0, 1, … sees wait + t source tokens. 0: all.",
+        least=0,
+        most=10**4,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_readout()
+        self._check_wait()
+        self._check_mask()
         self._check_tie()
         self._check_bridge()
         self._check_directions()
@@ -348,6 +384,17 @@ class RNNConfig(Bounded):
             )
         if self.attention == "none" and self.readout == "context":
             raise UserError("model.readout=context needs model.attention=before or after")
+
+    def _check_wait(self) -> None:
+        if self.wait and self.bidirectional:
+            raise UserError(
+                f"model.wait={self.wait} needs an encoder that reads in one direction: set "
+                f"model.bidirectional=false as well"
+            )
+
+    def _check_mask(self) -> None:
+        if self.cross_mask != "none" and self.attention == "none":
+            raise UserError("model.cross_mask needs model.attention=before or after")
 
     def _check_tie(self) -> None:
         if self.tie not in ("target", "all"):
@@ -602,6 +649,7 @@ class Config:
     def __post_init__(self) -> None:
         self._check_sections()
         self._check_path()
+        self._check_positions()
 
     def _check_sections(self) -> None:
         for name in SECTIONS:
@@ -613,14 +661,40 @@ class Config:
                 )
 
     def _check_path(self) -> None:
-        """An RNN needs the lengths of its sentences on the CPU, so no graph can hold its step."""
-        if not isinstance(self.model, TransformerConfig) and self.train.path in (
-            "compiled",
-            "captured",
-        ):
+        """An RNN needs the lengths of its sentences on the CPU, so no graph can hold its step.
+
+        Nor does anybody know what the user's own masks do.
+        """
+        if self.train.path not in ("compiled", "captured"):
+            return
+        if isinstance(self.model, TransformerConfig) and self.model.has_own_masks:
+            raise UserError(
+                f"train.path={self.train.path} does not support your own masks: use "
+                f"train.path=auto or plain"
+            )
+        if not isinstance(self.model, TransformerConfig):
             raise UserError(
                 f"train.path={self.train.path} needs model.kind=transformer: other models "
                 f"train with train.path=auto, plain or packed"
+            )
+
+    def _check_positions(self) -> None:
+        """Positions that nothing would read are a mistake."""
+        if not self.data.positions:
+            return
+        given = f"data.positions={shown(self.data.positions)}"
+        if isinstance(self.model, RNNConfig):
+            raise UserError(f"{given}: an RNN has no positions; set model.kind=transformer")
+        if isinstance(self.model, TransformerConfig):
+            unused = self.model.position == "none" and not self.model.has_own_masks
+            if unused:
+                raise UserError(f"{given} has no effect with model.position=none: set another one")
+        if self.text.dropout:
+            raise UserError(f"{given} does not work with text.dropout: set text.dropout=0")
+        if self.train.path in ("compiled", "captured"):
+            raise UserError(
+                f"{given} does not work with train.path={self.train.path}: use train.path=auto or "
+                f"plain"
             )
 
 

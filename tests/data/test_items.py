@@ -210,7 +210,11 @@ def test_a_name_that_is_missing_is_told() -> None:
 texts = st.text(min_size=1)
 
 
-@given(st.lists(st.builds(Pair, texts, st.lists(texts, min_size=1).map(tuple), st.just(1))))
+several = st.lists(texts, min_size=1).map(tuple)
+positions = st.lists(st.integers(0, 10**6)).map(tuple)
+
+
+@given(st.lists(st.builds(Pair, texts, several, st.just(1), positions)))
 def test_held_out_pairs_come_back(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[Pair]
 ) -> None:

@@ -27,6 +27,24 @@ SCORES = ("dot", "scaled_dot", "multiplicative", "additive")
 POSITIONS = ("none", "sinusoidal", "learned", "relative", "rotary", "alibi")
 
 
+def apart(query: Tensor, key: Tensor) -> Tensor:
+    """A mask of the user's own: no look at the token itself, nor at its neighbours."""
+    return (query - key).abs() > 1
+
+
+def by_head(query: Tensor, key: Tensor) -> Tensor:
+    """The same, but the second head may look at the token itself."""
+    return (query - key).abs() != torch.arange(2, device=query.device)[:, None, None]
+
+
+PARTS = {"encoder_mask": by_head, "decoder_mask": apart, "cross_mask": apart}
+OWN_MASKS = {
+    "encoder_mask": "custom:by_head",
+    "decoder_mask": "custom:apart",
+    "cross_mask": "custom:apart",
+}
+
+
 def tiny_rnn(**changes) -> RNNConfig:
     return RNNConfig(**({"width": 16, "embedding": 16, "dropout": 0.0} | changes))
 
@@ -76,6 +94,11 @@ def rnns() -> Iterator[tuple[str, RNNConfig]]:
     yield "gru-plain-state", tiny_rnn(cell="gru", attention="before", readout="state", **plain)
     yield "lstm-plain-context", tiny_rnn(readout="context", tie="inputs", **plain)
     yield "linear", tiny_rnn(cell="linear", score="additive")
+    one_way = {"bidirectional": False, "encoder_layers": 2, "decoder_layers": 2}
+    yield "gru-wait-2", tiny_rnn(cell="gru", wait=2, score="additive", **one_way)
+    before = {"attention": "before", "bridge": "layers", "cross_mask": "custom:apart"}
+    yield "lstm-before-mask-wait-1", tiny_rnn(wait=1, **before, **one_way)
+    yield "lstm-none-wait-1", tiny_rnn(attention="none", wait=1, **one_way)
     yield "lstm-narrow-score", tiny_rnn(score="additive", score_width=5, embedding=12)
 
 
@@ -119,6 +142,7 @@ def transformers() -> Iterator[tuple[str, TransformerConfig]]:
         "wait-2-alibi": {"causal": True, "wait": 2, "position": "alibi"},
         "wait-3-rotary": {"causal": True, "wait": 3, "position": "rotary"},
         "wait-3-additive": {"causal": True, "wait": 3, "position": "relative", "score": "additive"},
+        "masks": OWN_MASKS,
     }
     for name, changes in others.items():
         yield f"transformer-{name}", tiny_transformer(**changes)
@@ -138,7 +162,7 @@ def shaken(module: nn.Module) -> nn.Module:
 def built(config: ModelConfig, seed: int) -> Seq2Seq:
     """In float64."""
     torch.manual_seed(seed)
-    return shaken(build_model(config, SIZE, SIZE)).double()
+    return shaken(build_model(config, SIZE, SIZE, PARTS)).double()
 
 
 @pytest.fixture(autouse=True)
@@ -163,6 +187,12 @@ def variant(request: pytest.FixtureRequest) -> ModelConfig:
     return request.param
 
 
+@pytest.fixture(scope="session")
+def own_parts() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """The parts of the user's own that some variants have."""
+    return PARTS
+
+
 @pytest.fixture(scope="session", params=VARIANTS.values(), ids=VARIANTS.keys())
 def model(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2Seq:
     """Do not change it: the next law gets the same one."""
@@ -172,7 +202,7 @@ def model(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2
 REPEATABLE = {
     n: c
     for n, c in VARIANTS.items()
-    if isinstance(c, TransformerConfig) and c.position != "learned"
+    if isinstance(c, TransformerConfig) and c.position != "learned" and not c.has_own_masks
 }
 
 

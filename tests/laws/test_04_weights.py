@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.models.transformer import TransformerEncoder
 from regard.nn import SCORES, Attention, Layout, Mask, SelfAttention, masked_softmax, watch
 
 few = settings(max_examples=25, deadline=None, derandomize=True)
@@ -125,9 +126,24 @@ def test_weights_of_every_attention(model, batch_of):
         weights = torch.cat(calls, dim=2)
         causal = name.startswith("decoder.blocks") and name.endswith("attention")
         assert weights.shape[2] == (width if name.startswith("encoder") else length)
-        hold(
-            weights, past if causal else inside & (before if name.startswith("encoder") else heard)
+        allowed = past if causal else inside & (before if name.startswith("encoder") else heard)
+        hold(weights, allowed & own_rule(model, name)(*weights.shape[2:]))
+
+
+def own_rule(model, name):
+    """What the user's own mask says of queries and keys at their places, for an attention."""
+    side = model.encoder if name.startswith("encoder") else model.decoder
+    is_cross = name.endswith("cross") or name == "decoder.attention"
+    rule = side.cross_rule if is_cross else side.mask_rule
+
+    def allowed(queries, keys):
+        if rule is None:
+            return torch.tensor(True)
+        return rule(
+            torch.arange(queries)[None, None, :, None], torch.arange(keys)[None, None, None]
         )
+
+    return allowed
 
 
 @torch.no_grad()
@@ -263,8 +279,12 @@ def test_a_source_that_is_hidden_whole_has_finite_gradients(model, batch_of):
     allowed = torch.ones(2, 1, 1, batch.source.shape[1], dtype=torch.bool)
     allowed[1] = False
 
-    memory = model.encoder(batch.source, batch.source_lengths, extra=allowed)
-    logits, _ = model.decoder(batch.target_in, model.decoder.start(memory))
+    masks = {}
+    if isinstance(model.encoder, TransformerEncoder):
+        masks["encoder_mask"] = allowed
+    if any(name.endswith(("cross", "decoder.attention")) for name, _ in model.named_modules()):
+        masks["cross_mask"] = allowed
+    logits = model(batch.source, batch.source_lengths, batch.target_in, **masks)
     gradients = torch.autograd.grad(
         logits.square().sum(), list(model.parameters()), allow_unused=True
     )

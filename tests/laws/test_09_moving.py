@@ -121,12 +121,12 @@ def test_overrides_say_values_as_toml_does(whole, real, flag, several, text):
     assert (built.train.betas, built.data.path) == (several, text)
 
 
-def test_weights_that_come_from_a_file_are_not_drawn(variant):
-    trained = build_model(variant, 30, 30)
+def test_weights_that_come_from_a_file_are_not_drawn(variant, own_parts):
+    trained = build_model(variant, 30, 30, own_parts)
     weights = {name: parameter.detach() for name, parameter in trained.named_parameters()}
 
     with Undrawn():
-        loaded = build_model(variant, 30, 30)
+        loaded = build_model(variant, 30, 30, own_parts)
     for parameter in loaded.parameters():
         parameter.data.fill_(torch.nan)
     set_weights(loaded, weights, "a file")

@@ -26,6 +26,7 @@ from regard.errors import UserError
 from regard.inference.online import Sentence
 from regard.inference.translator import Translator
 from regard.models import build_model
+from regard.models.rnn import RNNEncoder
 from regard.recipes.evaluation import _words
 from regard.recipes.reporter import Reporter
 from regard.scoring.latency import delays
@@ -43,19 +44,36 @@ KINDS = [
     {"placement": "post"},
     {"position": "relative", "score": "additive", "norm": "rms"},
     {"tie": "none", "encoder_layers": 1, "decoder_layers": 3},
+    {
+        "encoder_mask": "custom:by_head",
+        "decoder_mask": "custom:apart",
+        "cross_mask": "custom:apart",
+    },
+]
+DEEP = {"encoder_layers": 2, "decoder_layers": 2}
+RNNS = [
+    {"cell": "gru", "attention": "after", "score": "additive"},
+    {"cell": "lstm", "attention": "before", "bridge": "layers", **DEEP},
+    {"cell": "linear", "attention": "before", "cross_mask": "custom:apart"},
+    {"cell": "lstm", "attention": "none", **DEEP},
+    {"cell": "rnn", "attention": "none", "bridge": "layers", "fast": False},
 ]
 WAITS = st.integers(1, 9) | st.just(math.inf)
 LIMIT = 12
 
 
-@pytest.fixture(scope="session", params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
-def causal(request, build, transformer):
+@pytest.fixture(
+    scope="session", params=[*KINDS, *RNNS], ids=lambda kind: "-".join(map(str, kind.values()))
+)
+def causal(request, build, transformer, rnn):
     """Trained to wait for 2 tokens; used with other waits too."""
+    if "cell" in request.param:
+        return build(rnn(bidirectional=False, wait=2, **request.param))
     return build(transformer(causal=True, wait=2, **request.param))
 
 
 def waiting(model, wait):
-    model.decoder.wait = 0 if wait == math.inf else wait
+    model.wait_for(0 if wait == math.inf else wait)
     return model
 
 
@@ -112,10 +130,10 @@ def test_what_comes_later_does_not_matter(causal, batch_of, seed, wait, t):
 @given(st.integers(0, 10_000), st.sets(st.integers(1, 8)))
 @torch.no_grad()
 def test_a_causal_encoder_reads_in_pieces(causal, batch_of, close, seed, cuts):
-    source, past, pieces = batch_of(seed, [(8, 0), (8, 0)]).source, (), []
+    source, past, pieces = batch_of(seed, [(8, 0), (8, 0)]).source, None, []
     for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), 9], strict=True):
-        states, past = causal.encoder.extend(source[:, begin:end], past)
-        pieces.append(states)
+        memory, past = causal.encoder.extend(source[:, begin:end], past)
+        pieces.append(memory.states)
     close(torch.cat(pieces, 1), causal.encoder(source, torch.tensor([9, 9])).states)
 
 
@@ -134,7 +152,10 @@ def test_nothing_is_computed_twice(build, transformer):
 def test_who_looks_ahead_is_refused(model):
     if model.encoder.causal:
         return
-    with pytest.raises(UserError, match=r"model\.causal=true"):
+    advice = r"model\.causal=true"
+    if isinstance(model.encoder, RNNEncoder):
+        advice = r"model\.bidirectional=false .*reads the source from its end"
+    with pytest.raises(UserError, match=advice):
         Translator(model, None, type("Some", (), {"size": 30, "first": 16})).online(3)
 
 

@@ -105,7 +105,7 @@ def test_positions_past_the_learned_table_are_told():
 )
 @torch.no_grad()
 def test_a_source_mask_of_ones_own(model):
-    """`extra` hides words of the source from every look: what they are does not matter to
+    """Masks that hide words of the source from every look: what they are does not matter to
     attention.
     """
     torch.manual_seed(0)
@@ -113,10 +113,11 @@ def test_a_source_mask_of_ones_own(model):
     allowed = torch.tensor([[True, False, True, True], [True, True, False, False]])[:, None, None]
 
     def logits(source):
-        memory = made.encoder(source, LENGTHS, extra=allowed)
-        state = made.decoder.start(memory)
+        reading = {"mask": allowed} if model is SMALL else {}
+        state = made.decoder.start(made.encoder(source, LENGTHS, **reading))
         wide = state.select(torch.arange(2), torch.zeros(2, 2, dtype=torch.long))
-        return made.decoder(TARGET, state)[0], made.step(torch.tensor([5, 6, 7, 8]), wide)[0]
+        step, _ = made.decoder(torch.tensor([[5], [6], [7], [8]]), wide, cross_mask=allowed)
+        return made.decoder(TARGET, state, cross_mask=allowed)[0], step
 
     other = SOURCE.clone()
     other[0, 1] = 11
@@ -130,9 +131,8 @@ def test_a_mask_of_ones_own_hides_a_source_token():
     made = build_model(TransformerConfig(**SMALL), 20, 20).eval()
     hidden = torch.tensor([True, False, True, True]).view(1, 1, 1, 4)
 
-    def logits(source, extra):
-        memory = made.encoder(source, LENGTHS[:1], extra=extra)
-        return made.decoder(TARGET[:1], made.decoder.start(memory))[0]
+    def logits(source, mask):
+        return made(source, LENGTHS[:1], TARGET[:1], encoder_mask=mask, cross_mask=mask)
 
     other = torch.tensor([[5, 9, 7, 2]])
     assert torch.equal(logits(SOURCE[:1], hidden), logits(other, hidden))

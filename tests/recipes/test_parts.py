@@ -148,7 +148,7 @@ def test_a_callback_is_told_and_may_end_the_training(train):
         ({"scores": Nearness}, {}, "no kind 'scores'; did you mean score?"),
         ({"score": Ramp}, {}, r"the score Ramp must be a subclass of regard\.nn\.Score"),
         ({"metric": 3}, {}, "must be a function"),
-        ([short], {}, r'a metric or a callback\? Write parts=\{"metric": short\}'),
+        ([short], {}, r'what is this function for\? Write parts=\{"metric": short\}'),
         ([int], {}, "int is no part"),
         ("score.py", {}, r'write parts=\{"score": MyScore\}'),
         ([Nearness], {"model": {"score": "dot"}}, "model.score=dot, but parts has the score"),

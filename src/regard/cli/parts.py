@@ -17,7 +17,7 @@ PartsOption = Annotated[
     typer.Option(
         "--parts",
         metavar="FILE.py:NAME",
-        help="Your own score, position, block, model, metric= or callback=; may be repeated.",
+        help="Your own score, position, block, model, cross_mask=, metric= …; may be repeated.",
     ),
 ]
 

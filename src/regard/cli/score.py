@@ -94,7 +94,7 @@ def _pairs_of_file(
 
     for pair in splits.train:
         for target in pair.targets:
-            yield pair.source, target
+            yield pair.located, target
     for line in splits.skipped.lines():
         warn(line)
 

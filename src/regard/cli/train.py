@@ -87,6 +87,7 @@ def train(
         ) from None
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         folder = shell_word(run.path)
+        text = "$'a text\\t0 1'" if run.config.data.positions else '"a text"'
         say("", f"Saved in {run.path}. Try next:")
-        say(f'  regard translate {folder} "a text"')
+        say(f"  regard translate {folder} {text}")
         say(f"  regard evaluate {folder}")

@@ -39,6 +39,16 @@ class Batch:
     source_tokens: int
     layouts: tuple[Any, Any] | None = None
     """Where the real tokens of source and target are, if that was worked out for the model."""
+    source_positions: Tensor | None = None
+    """Where the source tokens stand, (B, S). None: one after the other."""
+    target_positions: Tensor | None = None
+    """The same of `target_in`, (B, T)."""
+    encoder_mask: Tensor | None = None
+    """The user's own masks, as `Seq2Seq.forward` takes them: (S, S), (B, S, S) or (B, H, S, S)."""
+    decoder_mask: Tensor | None = None
+    """(T, T), (B, T, T) or (B, H, T, T)."""
+    cross_mask: Tensor | None = None
+    """(T, S), (B, T, S) or (B, H, T, S)."""
 
     @property
     def target_in(self) -> Tensor:
@@ -70,43 +80,118 @@ class Batch:
         """How many rows are pairs. Others only fill up a shape, and predict nothing."""
         return (self.target[:, 1] != PAD).sum()
 
+    @property
+    def has_own(self) -> bool:
+        """Whether there are masks or positions of the user's own, which few fast paths know."""
+        return any(getattr(self, name) is not None for name in OWN)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that there are, by name."""
+        named = {name: getattr(self, name) for name in (*TENSORS, *OWN)}
+        return {name: x for name, x in named.items() if x is not None}
+
+    def by_sentence(self) -> dict[str, Tensor]:
+        """Those that have a row for each sentence, which a mask need not."""
+        shared = {name for name, x in self.tensors().items() if name in MASKS and _one_for_all(x)}
+        return {name: x for name, x in self.tensors().items() if name not in shared}
+
     def to(self, device: torch.device | str) -> "Batch":
-        names = ("source", "source_lengths", "target", "target_lengths")
         # Only to a GPU: a copy to the CPU that is not waited for could be read too early.
         is_async = torch.device(device).type == "cuda"
-        moved = {name: getattr(self, name).to(device, non_blocking=is_async) for name in names}
+        moved: dict[str, Any] = {
+            name: x.to(device, non_blocking=is_async) for name, x in self.tensors().items()
+        }
         layouts = self.layouts
         if layouts is not None:
             layouts = (layouts[0].to(device), layouts[1].to(device))
         return replace(self, **moved, layouts=layouts)
 
-    def rows(self) -> list[tuple[Indices, Indices]]:
+    def rows(self) -> list[tuple[Indices, ...]]:
         """The pairs again, as collate takes them."""
         sources = self.source.numpy()
         targets = self.target.numpy()
         source_lengths = self.source_lengths.tolist()
         target_lengths = (self.target_lengths + 1).tolist()
-        return [
+        rows: list[tuple[Indices, ...]] = [
             (sources[i, : source_lengths[i]], targets[i, : target_lengths[i]])
             for i in range(self.size)
         ]
+        if self.source_positions is None:
+            return rows
+        positions = self.source_positions.numpy()
+        return [(*row, positions[i, : source_lengths[i]]) for i, row in enumerate(rows)]
 
     def split(self) -> list["Batch"]:
         """Two halves, or itself if it is one pair."""
-        rows = self.rows()
-        half = len(rows) // 2
+        half = self.size // 2
         if half == 0:
             return [self]
-        return [collate(rows[:half]), collate(rows[half:])]
+        return [self._part(slice(0, half)), self._part(slice(half, None))]
+
+    def _part(self, rows: slice) -> "Batch":
+        """These sentences, without the padding that they do not need."""
+        own = {name: x[rows] for name, x in self.by_sentence().items()}
+        parts: dict[str, Any] = self.tensors() | own
+        source = int(parts["source_lengths"].max())  # S
+        target = int(parts["target_lengths"].max())  # T
+        lengths = {
+            "source": (source,),
+            "target": (target + 1,),
+            "source_positions": (source,),
+            "target_positions": (target,),
+            "encoder_mask": (source, source),
+            "decoder_mask": (target, target),
+            "cross_mask": (target, source),
+        }
+        for name in lengths.keys() & parts.keys():
+            parts[name] = _shortened(parts[name], lengths[name])
+
+        return replace(
+            self,
+            **parts,
+            tokens=int(parts["target_lengths"].sum()),
+            source_tokens=int(parts["source_lengths"].sum()),
+            layouts=None,
+        )
 
 
-def collate(rows: Sequence[tuple[Sequence[int] | Indices, Sequence[int] | Indices]]) -> Batch:
+TENSORS = ("source", "source_lengths", "target", "target_lengths")
+"""The tensors that every Batch has."""
+MASKS = ("encoder_mask", "decoder_mask", "cross_mask")
+OWN = ("source_positions", "target_positions", *MASKS)
+"""What a Batch may have of the user's own."""
+
+
+def _one_for_all(mask: Tensor) -> bool:
+    """Whether a mask, (T, S), (B, T, S) or (B, H, T, S), is the same for all sentences."""
+    return mask.dim() == 2 or mask.shape[0] == 1
+
+
+def _shortened(x: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    """The beginning of the last axes; an axis of 1 stands for any length."""
+    first = x.dim() - len(lengths)
+    for axis, length in enumerate(lengths, first):
+        if x.shape[axis] > 1:
+            x = x.narrow(axis, 0, length)
+    return x
+
+
+Row = tuple[Sequence[int] | Indices, ...]
+"""(tokens <eos>, <bos> tokens <eos>), and where each source token stands, if that is not its place.
+"""
+
+
+def collate(rows: Sequence[Row]) -> Batch:
     """Rows such as a Corpus holds, (tokens <eos>, <bos> tokens <eos>), as a batch.
 
-    Can be given to torch's DataLoader as its `collate_fn`.
+    A row may have the positions of its source tokens as a third value; beside such a row, others
+    count theirs. Can be given to torch's DataLoader as its `collate_fn`.
     """
     source, source_lengths = _pad([row[0] for row in rows])
     target, target_lengths = _pad([row[1] for row in rows])
+    positions = None
+    if any(len(row) > 2 for row in rows):
+        positions, _ = _pad([row[2] if len(row) > 2 else range(len(row[0])) for row in rows])
     return Batch(
         source,
         source_lengths,
@@ -114,6 +199,7 @@ def collate(rows: Sequence[tuple[Sequence[int] | Indices, Sequence[int] | Indice
         target_lengths - 1,
         tokens=int(target_lengths.sum()) - len(rows),
         source_tokens=int(source_lengths.sum()),
+        source_positions=positions,
     )
 
 
@@ -205,7 +291,7 @@ class Batches:
     def load(self, indices: Indices, step: int | None = None) -> Batch:
         """These pairs as a batch; with a step, varied as in its epoch."""
         if self.vary is None or step is None:
-            return collate([self.corpus[i] for i in indices.tolist()])
+            return collate([self.corpus.row(i) for i in indices.tolist()])
         seed = self._epoch_seed(step // self.per_epoch)
         return collate([self.vary(*self.corpus[i], seed + i) for i in indices.tolist()])
 

@@ -7,9 +7,10 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,11 +22,13 @@ from regard.errors import UserError
 from regard.files import create, new_folder, write_text
 from regard.files.reading import open_regular, parse_json, read_bytes
 from regard.text.encoder import TextEncoder, consecutive, encoder_for
+from regard.text.positions import token_positions
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
 FORMAT = 1
 DTYPES = ("<u2", "<i4")
+POSITIONS = "positions.bin"  # a file that only some have
 ABOUT = 1 << 16  # bytes of corpus.json
 _AGAIN = "copy data/ from a sound copy of the run, or train again"
 _CHUNK = 10_000  # pairs encoded at a time: the more, the fewer different words in them
@@ -39,10 +42,13 @@ class Corpus:
 
     A source row ends with <eos> and is never empty; a target row is <bos> … <eos>.
     `target_lengths` counts what is predicted: the row without its <bos>. Memory holds the start of
-    every 64th row; the rest is added up from the lengths.
+    every 64th row; the rest is added up from the lengths. A corpus may also have the position of
+    each source token.
     """
 
-    def __init__(self, path: Path, *, pairs: int, dtype: str, digest: str) -> None:
+    def __init__(
+        self, path: Path, *, pairs: int, dtype: str, digest: str, positions: bool = False
+    ) -> None:
         self.path = path
         self.dtype = dtype
         self.digest = digest
@@ -60,6 +66,12 @@ class Corpus:
         total = int(self._lengths.sum(dtype=np.int64)) + len(self)
         self._ids = _mapped(path / "ids.bin", dtype, (total,))
 
+        self._positions = None
+        if positions:
+            ends = np.cumsum(self.source_lengths, dtype=np.int64)
+            self._source_starts = np.concatenate([[0], ends])
+            self._positions = _mapped(path / POSITIONS, "<i4", (int(ends[-1]),))
+
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Open a folder that `encode` wrote."""
@@ -75,7 +87,8 @@ class Corpus:
                 raise ValueError("no count of pairs")
             if dtype not in DTYPES or not isinstance(digest, str):
                 raise ValueError("no type of ids, or no digest")
-            return cls(path, pairs=pairs, dtype=dtype, digest=digest)
+            positions = about.get("positions", False) is True
+            return cls(path, pairs=pairs, dtype=dtype, digest=digest, positions=positions)
         except OSError as error:
             where = error.filename or path
             reason = error.strerror or error
@@ -96,6 +109,19 @@ class Corpus:
         source_length, target_length = self._lengths[i].tolist()
         middle = start + source_length
         return self._ids[start:middle], self._ids[middle : middle + target_length + 1]
+
+    @property
+    def last_position(self) -> int:
+        """The largest position of a source token, if the corpus has positions; 0: it has none."""
+        return 0 if self._positions is None else int(self._positions.max())
+
+    def row(self, i: int) -> tuple[IdArray, ...]:
+        """A pair as `collate` takes it: with the positions of the source, if there are any."""
+        source, target = self[i]
+        if self._positions is None:
+            return source, target
+        start, end = self._source_starts[i : i + 2].tolist()
+        return source, target, self._positions[start:end]
 
     def check_ids(self, source_size: int, target_size: int) -> None:
         """Refuse ids that vocabularies of these sizes do not have."""
@@ -131,7 +157,10 @@ def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> IdArray:
 def digest_of(path: Path, dtype: str) -> str:
     """The checksum of a corpus' files."""
     digest = sha256(dtype.encode())
-    for name in ("ids.bin", "lengths.bin"):
+    names = ["ids.bin", "lengths.bin"]
+    if (path / POSITIONS).exists():
+        names.append(POSITIONS)
+    for name in names:
         with open_regular(path / name) as file:
             while block := file.read(1 << 20):
                 digest.update(block)
@@ -147,11 +176,14 @@ def encode(
     max_length: int,
     skipped: Skipped,
     watch: Callable[[list[Pair]], None] | None = None,
+    positions: bool = False,
+    name: str = "",
 ) -> Corpus:
     """Write pairs as ids into the folder `path`, a row for each target, and open it.
 
     No side, its <eos> included, is longer than max_length: a pair that would be is skipped and
     counted, never cut. `watch` is shown every pair that goes by, some thousand at a time.
+    positions: whether to write those of the source, too. name: what errors call the data.
     """
     path = Path(path)
     dtype = "<u2" if max(source.size, target.size) <= 2**16 else "<i4"
@@ -164,8 +196,9 @@ def encode(
         too_long=lambda line: skipped.add(path.name, line, f"more than {max_length} tokens"),
     )
 
+    locate = partial(_chunk_positions, source=source, name=name) if positions else None
     with new_folder(path) as aside:
-        count = _write(pairs, encode_chunk, aside, dtype, watch)
+        count = _write(pairs, encode_chunk, aside, dtype, watch, locate)
         if not count:
             raise UserError(
                 f"{path.name}: every pair has more than {max_length} tokens on a side; raise "
@@ -173,25 +206,36 @@ def encode(
             )
         digest = digest_of(aside, dtype)
         about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest}
+        if positions:
+            about["positions"] = True
         write_text(aside / "corpus.json", json.dumps(about))
     return Corpus.open(path)
 
 
 def _write(
     pairs: Iterable[Pair],
-    encode_chunk: Callable[[list[Pair]], tuple[IdArray, IdArray]],
+    encode_chunk: Callable[[list[Pair]], tuple[IdArray, IdArray, IdArray]],
     folder: Path,
     dtype: str,
     watch: Callable[[list[Pair]], None] | None,
+    locate: Callable[[list[Pair], IdArray], IdArray] | None,
 ) -> int:
-    """Write the ids and lengths of pairs into a folder, and count the rows."""
+    """Write the ids and lengths of pairs into a folder, and count the rows.
+
+    locate: gives the positions of a chunk's sources, which are written too.
+    """
     count = 0
     stream = iter(pairs)
-    with create(folder / "ids.bin") as ids, create(folder / "lengths.bin") as lengths:
+    with ExitStack() as files:
+        ids = files.enter_context(create(folder / "ids.bin"))
+        lengths = files.enter_context(create(folder / "lengths.bin"))
+        positions = files.enter_context(create(folder / POSITIONS)) if locate else None
         while chunk := list(islice(stream, _CHUNK)):
-            rows, sizes = encode_chunk(chunk)
+            rows, sizes, fits = encode_chunk(chunk)
             ids.write(rows.astype(dtype).tobytes())
             lengths.write(sizes.astype("<i4").tobytes())
+            if locate is not None and positions is not None:
+                positions.write(locate(chunk, fits).astype("<i4").tobytes())
             count += len(sizes)
             if watch is not None:
                 watch(chunk)
@@ -205,8 +249,8 @@ def _encode_chunk(
     encode_target: TextEncoder,
     max_length: int,
     too_long: Callable[[int], None],
-) -> tuple[IdArray, IdArray]:
-    """Encode some pairs and arrange them as `_rows` does.
+) -> tuple[IdArray, IdArray, IdArray]:
+    """Encode some pairs and arrange them as `_rows` does; of each target, whether it was kept.
 
     Pairs that are too long are left out; `too_long` is told the line of each.
     """
@@ -220,7 +264,21 @@ def _encode_chunk(
             too_long(line)
         sources, source_lengths = _only(fits, sources, source_lengths)
         targets, target_lengths = _only(fits, targets, target_lengths)
-    return _rows(sources, source_lengths, targets, target_lengths)
+    return *_rows(sources, source_lengths, targets, target_lengths), fits
+
+
+def _chunk_positions(chunk: list[Pair], fits: IdArray, *, source: Tokenizer, name: str) -> IdArray:
+    """The positions of all source tokens of a chunk, in one array.
+
+    fits: of each target of each pair, whether it is kept.
+    """
+    rows: list[list[int]] = []
+    kept = iter(fits.tolist())
+    for pair in chunk:
+        where = f"{name} line {pair.line}"
+        positions = token_positions(source, pair.source, pair.positions, where)
+        rows += [positions for _ in pair.targets if next(kept)]
+    return np.fromiter(chain.from_iterable(rows), np.int32)
 
 
 def _only(wanted: IdArray, ids: IdArray, lengths: IdArray) -> tuple[IdArray, IdArray]:

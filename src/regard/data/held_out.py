@@ -19,7 +19,9 @@ def write_held_out(folder: Path, split: str, pairs: Iterable[Pair]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with writing(folder / f"{split}.jsonl") as file:
         for pair in pairs:
-            item = {"source": pair.source, "target": pair.targets}
+            item: dict[str, Any] = {"source": pair.source, "target": pair.targets}
+            if pair.positions:
+                item["positions"] = pair.positions
             line = json.dumps(item, ensure_ascii=False) + "\n"
             file.write(line.encode())
 
@@ -44,4 +46,7 @@ def _pair(item: Any, line: int) -> Pair:
     texts = [item["source"], *item["target"]]
     if len(texts) < 2 or not all(isinstance(text, str) for text in texts):
         raise ValueError("not texts")
-    return Pair(texts[0], tuple(texts[1:]), line)
+    positions = item.get("positions", [])
+    if not all(type(number) is int and number >= 0 for number in positions):
+        raise ValueError("not positions")
+    return Pair(texts[0], tuple(texts[1:]), line, tuple(positions))

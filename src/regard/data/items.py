@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from regard.data.pairs import Pair, Skipped
+from regard.data.pairs import Pair, Skipped, read_positions
 from regard.errors import UserError, counted
 from regard.text.vocabulary import normalise
 
@@ -49,6 +49,7 @@ class Table:
     size: int | None = None  # rows; None: not known before they are read
     source: str = ""
     target: str = ""
+    positions: str = ""
     notes: list[str] = field(default_factory=list)
     name: str = "pairs"
 
@@ -63,11 +64,19 @@ class Table:
             if not source or not targets:
                 skipped.add(self.name, line, "empty target" if source else "empty source")
                 continue
-            pair = Pair(source, targets, line)
+            pair = Pair(source, targets, line, self._positions(row, line))
             yield pair
         if pair is None:
             why = "; ".join(skipped.lines()) or "there are no items"
             raise UserError(f"{self.name}: no usable pairs: {why}")
+
+    def _positions(self, row: Any, line: int) -> tuple[int, ...]:
+        """Where the words of a row's source stand, if they do not stand one after the other."""
+        if isinstance(row, Pair):
+            return row.positions
+        if not self.positions:
+            return ()
+        return read_positions(_value(row, self.positions), f"item {line} of the {self.name}")
 
     def _texts(self, row: Any, line: int) -> tuple[str, tuple[str, ...]]:
         """The source of a row, and the targets that are not empty."""
@@ -92,6 +101,7 @@ def open_items(
     data: Items,
     source: str = "",
     target: str = "",
+    positions: str = "",
     *,
     name: str = "pairs",
     strict: bool = True,
@@ -99,15 +109,26 @@ def open_items(
     """Find out what `data` is, and which of its columns are source and target.
 
     `source` and `target` name columns, or keys of dicts; `translation.en` is a key inside another.
-    Not strict: names that the data lacks are as good as none. Of an iterator, which can be read
-    only once, the caller may read the rows only once.
+    `positions` names one with the positions of the words of the source. Not strict: names that the
+    data lacks are as good as none. Of an iterator, which can be read only once, the caller may read
+    the rows only once.
     """
     table = Table(*_rows(data), name=name)
     first, table.rows = _first(table.rows, data)
     if not isinstance(first, Mapping):
+        if positions:
+            raise UserError(
+                f"data.positions={positions}: the {name} have no columns; pass dicts, such as "
+                f"{{'source': 'a b', 'target': 'c', {positions!r}: [0, 1]}}"
+            )
         return table
 
     names = _names(first)
+    if positions and positions not in names:
+        listed = ", ".join(map(repr, names))
+        raise UserError(f"{name}: no {positions!r} (data.positions), only {listed}")
+    table.positions = positions
+    names = [one for one in names if one != positions]
     if not strict and not {source, target} <= {*names}:
         source = target = ""
     if source or target:

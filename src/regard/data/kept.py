@@ -33,9 +33,9 @@ class Kept:
     nothing.
 
     The file has a line for each pair: its number, its source and its targets with tabs between
-    them, as they come out of a reader: cleaned and normalised. Nobody else sees the file, and the
-    system removes it when the process ends, however it ends. Memory: one record for a thousand
-    pairs.
+    them, as they come out of a reader: cleaned and normalised. Behind the number stand the
+    positions of the words, if there are any. Nobody else sees the file, and the system removes it
+    when the process ends, however it ends. Memory: one record for a thousand pairs.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Kept:
 
     def _append(self, pairs: list[Pair]) -> None:
         """Write some pairs at the end of the file."""
-        fields = [(str(pair.line), pair.source, *pair.targets) for pair in pairs]
+        fields = [(_number(pair), pair.source, *pair.targets) for pair in pairs]
         text = "\n".join(map("\t".join, fields))
         tabs = sum(len(pair.targets) for pair in pairs) + len(pairs)
         escaped = "\\" in text or text.count("\n") != len(pairs) - 1 or text.count("\t") != tabs
@@ -141,14 +141,24 @@ class Kept:
         return self._file.read(chunk.size).decode().split("\n")
 
 
+def _number(pair: Pair) -> str:
+    """The line of a pair, and the positions of its words, if it has any."""
+    return " ".join(map(str, (pair.line, *pair.positions)))
+
+
 def _pair(row: str) -> Pair:
-    line, source, *targets = row.split("\t")
-    return Pair(source, tuple(targets), int(line))
+    return _made(*row.split("\t"))
 
 
 def _escaped_pair(row: str) -> Pair:
-    line, source, *targets = map(_unescape, row.split("\t"))
-    return Pair(source, tuple(targets), int(line))
+    return _made(*map(_unescape, row.split("\t")))
+
+
+def _made(number: str, source: str, *targets: str) -> Pair:
+    if " " not in number:
+        return Pair(source, targets, int(number))
+    line, *positions = map(int, number.split())
+    return Pair(source, targets, line, tuple(positions))
 
 
 def _escape(text: str) -> str:

@@ -3,18 +3,52 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from regard.errors import UserError
+from regard.text.positions import Located
+
+LAST_POSITION = 10**6
+
 
 class Pair(NamedTuple):
-    """A source and all its right answers; line is where it stood, counted from 1."""
+    """A source and all its right answers; line is where it stood, counted from 1.
+
+    positions: where the words of the source stand, if that is not one after the other.
+    """
 
     source: str
     targets: tuple[str, ...]
     line: int
+    positions: tuple[int, ...] = ()
+
+    @property
+    def located(self) -> str:
+        """The source, which tells where its words stand, if they have positions."""
+        return Located(self.source, self.positions) if self.positions else self.source
+
+
+def read_positions(cell: Any, where: str) -> tuple[int, ...]:
+    """The positions that a cell of data holds: "0 1 2", or a list of whole numbers.
+
+    where: what an error begins with.
+    """
+    values = cell
+    if isinstance(cell, str | int):
+        values = str(cell).split()
+    try:
+        numbers = tuple(int(str(value)) for value in values)
+    except (TypeError, ValueError):
+        numbers = ()
+    if not numbers or min(numbers) < 0 or max(numbers) > LAST_POSITION:
+        raise UserError(
+            f"{where}: positions {str(cell)[:40]!r}; write a whole number from 0 to "
+            f"{LAST_POSITION:,} for each word of the source, with spaces between them"
+        )
+    return numbers
 
 
 CURES = {"not UTF-8": "data.encoding=latin-1 or cp1252 may read them"}

@@ -202,6 +202,7 @@ def open_data(
     target: str | None = None,
     header: str = "auto",
     encoding: str | None = None,
+    positions: str | None = None,
     target_file: str | None = None,
     dev_file: str | None = None,
     test_file: str | None = None,
@@ -211,13 +212,16 @@ def open_data(
 ) -> Splits:
     """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA.
 
-    `source` and `target` choose columns, keys or languages, `target_file` is read beside the file
-    `spec`, and `dev_file` and `test_file` take the place of what would be split off. For `deal` see
-    Deal. With `keep` everything is read once, and later from a copy that is cleaned already: for
-    callers that read it several times.
+    `source` and `target` choose columns, keys or languages, and `positions` the column with the
+    positions of the words. `target_file` is read beside the file `spec`, and `dev_file` and
+    `test_file` take the place of what would be split off. For `deal` see Deal. With `keep`
+    everything is read once, and later from a copy that is cleaned already: for callers that read it
+    several times.
     """
-    layout = Layout(source or None, target or None, header, encoding or None)
+    layout = Layout(source or None, target or None, header, encoding or None, positions or None)
     if spec in TASKS:
+        if positions:
+            raise UserError(f"data.positions={positions}: {spec} is a task, which has no columns")
         splits = _open_task(spec, dict(options or {}), Deal(**deal), keep)
         if target_file:
             raise UserError(f"data.target_file={target_file}: {spec} is a task, not a file")
@@ -381,8 +385,13 @@ def open_split(
     A folder need hold no more than that one file. Names of languages or columns that a TSV has no
     use for are left out: a TSV can judge what was trained on two files. For `more` see open_data.
     """
-    header = more.get("header", "auto")
-    layout = Layout(source or None, target or None, header, more.get("encoding") or None)
+    layout = Layout(
+        source or None,
+        target or None,
+        more.get("header", "auto"),
+        more.get("encoding") or None,
+        more.get("positions") or None,
+    )
     folder = _place(spec, layout)
     if spec in TASKS or folder is None or not folder.is_dir() or more.get(f"{split}_file"):
         return open_data(spec, source=source, target=target, options=options, **more).split(split)
@@ -421,6 +430,7 @@ def from_iterable(
     *,
     source: str | None = None,
     target: str | None = None,
+    positions: str | None = None,
     keep: Keep | None = None,
     **deal: Any,
 ) -> Splits:
@@ -443,7 +453,7 @@ def from_iterable(
         if keep is None and isinstance(items, Iterator):
             items = list(items)
         name = "pairs" if len(parts) == 1 else f"{part} pairs"
-        table = open_items(items, source or "", target or "", name=name)
+        table = open_items(items, source or "", target or "", positions or "", name=name)
         share = partial(_share_of, table.size) if table.size else _unknown_share
         tables[part] = table
         streams[part] = _stream(partial(table.pairs, skipped), share, keep)
@@ -817,12 +827,13 @@ def _thin(codes: Codes, limit: int, seed: int) -> None:
 
 def group_references(pairs: Iterable[Pair]) -> list[Pair]:
     """Each distinct source once, with all its different targets: what a model is judged by."""
-    lines: dict[str, int] = {}
-    targets: dict[str, dict[str, None]] = {}
+    first: dict[tuple[str, tuple[int, ...]], Pair] = {}
+    targets: dict[tuple[str, tuple[int, ...]], dict[str, None]] = {}
     for pair in pairs:
-        lines.setdefault(pair.source, pair.line)
-        targets.setdefault(pair.source, {}).update(dict.fromkeys(pair.targets))
-    return [Pair(source, tuple(targets[source]), line) for source, line in lines.items()]
+        key = (pair.source, pair.positions)
+        first.setdefault(key, pair)
+        targets.setdefault(key, {}).update(dict.fromkeys(pair.targets))
+    return [pair._replace(targets=tuple(targets[key])) for key, pair in first.items()]
 
 
 @dataclass(frozen=True)
@@ -877,7 +888,7 @@ class Overlap:
     def add(self, pairs: Iterable[Pair]) -> None:
         """Look at some training pairs."""
         held = self._held
-        for source, targets, _ in pairs:
+        for source, targets, *_ in pairs:
             if source in held:
                 self._exact.add(source)
             if self._may_be_near(source):

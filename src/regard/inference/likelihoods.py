@@ -10,14 +10,15 @@ from regard.data.batches import collate
 from regard.models import Seq2Seq
 from regard.nn.precision import at_least_single
 from regard.records.likelihood import Likelihood
+from regard.text.positions import positions_in
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
 WINDOW = 1024
 """Pairs that are sorted by length together."""
 
-Row = tuple[list[int], list[int]]
-"""Source ids with <eos>, and target ids from <bos> to <eos>."""
+Row = tuple[list[int], ...]
+"""Source ids with <eos>, target ids from <bos> to <eos>; the positions of the source, if any."""
 
 
 class Prediction(NamedTuple):
@@ -55,7 +56,12 @@ def _rows(pairs: Sequence[tuple[str, str]], sides: tuple[Tokenizer, Tokenizer]) 
     source, target = sides
     sources = source.encode_batch([text for text, _ in pairs])
     targets = target.encode_batch([text for _, text in pairs])
-    return [([*ids, EOS], [BOS, *answer, EOS]) for ids, answer in zip(sources, targets)]
+    positions = [positions_in(source, text) for text, _ in pairs]
+    rows: list[Row] = []
+    for ids, answer, places in zip(sources, targets, positions, strict=True):
+        row = ([*ids, EOS], [BOS, *answer, EOS])
+        rows.append((*row, places) if places else row)
+    return rows
 
 
 def _batches(rows: Sequence[Row], budget: int) -> Iterator[list[int]]:
@@ -73,7 +79,7 @@ def _predict(model: Seq2Seq, rows: list[Row]) -> list[Prediction]:
     """What the model predicts for the target of each row."""
     device = next(model.parameters()).device
     batch = collate(rows).to(device)
-    logits = model(batch.source, batch.source_lengths, batch.target_in)  # (B, T, V)
+    logits = model.predict(batch)  # (B, T, V)
     logprobs = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (B, T, V)
     chosen = logprobs.gather(-1, batch.target_out[..., None])[..., 0]  # (B, T)
     best = logits.argmax(-1)  # (B, T)

@@ -16,8 +16,6 @@ from regard.config import SearchConfig
 from regard.display import say_answer
 from regard.errors import UserError
 from regard.models import Seq2Seq
-from regard.models.seq2seq import Memory
-from regard.models.transformer import TransformerDecoder, TransformerEncoder
 from regard.search import Job, Rules
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
@@ -32,11 +30,7 @@ It is cut together with what stands before it, as the tokenizers do.
 def check_online(model: Seq2Seq) -> None:
     """Refuse a model that must know the whole source before it can read any of it."""
     if not model.encoder.causal:
-        advice = "train one with model.causal=true (and model.wait=3)"
-        raise UserError(
-            f"this model needs the whole source before it can start; to translate while the source "
-            f"is being written, {advice}"
-        )
+        raise UserError(model.encoder.needs_end)
 
 
 class Sentence:
@@ -53,7 +47,7 @@ class Sentence:
         self.limit = limit
         self.tokens = [BOS]  # of the target
         self.heard = 0  # source tokens
-        self.past: tuple[Any, ...] = ()  # what each block of the encoder has read
+        self.past: Any = None  # what the encoder has read
         self.state: Any = None  # the decoder's; None before the first source token
 
     @property
@@ -67,21 +61,15 @@ class Sentence:
         if self.done:
             return
 
-        encoder = self.model.encoder
         decoder = self.model.decoder
-        assert isinstance(encoder, TransformerEncoder)
-        assert isinstance(decoder, TransformerDecoder)
-
         self.heard += 1
         source = torch.tensor([[token]], device=self.rules.device)  # (1, 1)
-        states, self.past = encoder.extend(source, self.past)  # (1, 1, D)
+        memory, self.past = self.model.encoder.extend(source, self.past)  # of one state (1, 1, D)
         if self.state is None:
-            length = torch.ones_like(states[:, 0, 0], dtype=torch.long)  # (1,)
-            start = decoder.start(Memory(states, length))
             # What has not come cannot be seen: no mask of wait-k is needed.
-            self.state = replace(start, wait=0)
+            self.state = replace(decoder.start(memory), wait=0)
         else:
-            self.state = decoder.extend(self.state, states)
+            self.state = decoder.extend(self.state, memory)
 
         if self.heard >= self.wait + len(self.tokens) - 1:
             self._write()

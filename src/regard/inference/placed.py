@@ -88,10 +88,17 @@ class Placed:
 
     def begin(self, jobs: Sequence[Job]) -> Any:
         """The decoder's state before the first token of these sentences."""
-        batch = collate([(job.source, [BOS, EOS]) for job in jobs])
-        source = batch.source.to(self.device)  # (B, S)
-        lengths = batch.source_lengths.to(self.device)  # (B,)
-        return self.model.decoder.start(self.model.encoder(source, lengths))
+        nothing = [BOS, EOS]
+        rows = [
+            (job.source, nothing, job.positions) if job.positions else (job.source, nothing)
+            for job in jobs
+        ]
+        batch = collate(rows).to(self.device)
+        reading = {}
+        if batch.source_positions is not None:
+            reading["positions"] = batch.source_positions  # (B, S)
+        memory = self.model.encoder(batch.source, batch.source_lengths, **reading)
+        return self.model.decoder.start(memory)
 
     @torch.inference_mode()
     def decode(
@@ -165,7 +172,7 @@ class Placed:
         beam = search.as_beam()
         if beam is None or not fits(self.model):
             return None
-        if rules.demands.no_repeat or any(job.prefix for job in jobs):
+        if rules.demands.no_repeat or any(job.prefix or job.positions for job in jobs):
             return None
         if hooked(self.model):
             return None

@@ -6,7 +6,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, get_type_hints, overload
 
@@ -17,6 +17,7 @@ import torch
 from regard.bounds import Bounded, setting, specs_of
 from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
+from regard.data.pairs import read_positions
 from regard.errors import UserError, counted, nearest
 from regard.inference.demands import words
 from regard.inference.likelihoods import likelihoods
@@ -49,6 +50,7 @@ from regard.search import (
     Search,
     Traced,
 )
+from regard.text.positions import Located, positions_in
 from regard.text.sentences import cut
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, UNK
@@ -90,6 +92,7 @@ class Translator:
         characters: str = "",
         packs: bool = True,
         auto: bool = False,
+        positions: str = "",
     ) -> None:
         self.source = source
         self.target = target
@@ -103,6 +106,8 @@ class Translator:
         """All characters of the training sources. Empty: unknown."""
         self.packs = packs
         """Whether training sources had several sentences."""
+        self.positions = positions
+        """The setting data.positions of the run: if not empty, every text needs positions."""
         self.most = sys.maxsize
         """Maximum source length in tokens; longer sources are not translated."""
         if self.search.split and seen:
@@ -229,6 +234,8 @@ class Translator:
         """Translate a text, or a list of texts; the options are those of `translate`."""
         _check_wishes(wishes)
         if isinstance(text, str):
+            if wishes.get("positions") is not None:
+                wishes["positions"] = [wishes["positions"]]
             [result] = self.translate([text], **wishes)
             return result
         if not isinstance(text, Iterable):
@@ -245,6 +252,7 @@ class Translator:
         forbid: str | Sequence[str] = (),
         sampling: Sampling | None = None,
         window: int = 0,
+        positions: Iterable[Sequence[int]] | None = None,
     ) -> Iterator[Result]:
         """Translate a stream of texts, in order and in constant memory.
 
@@ -254,6 +262,9 @@ class Translator:
         sampling: draw answers at random instead of beam search.
         window: number of texts to read, sort by length and decode together. 0: 1,024 on a CPU,
         8,192 on a GPU.
+        positions: for each text, where its words stand: a whole number for each. A run that was
+        trained with data.positions needs them; instead they may also stand in the text, after a
+        tab: "the old cat\\t1 2 1".
 
         A text longer than any in training is split at sentence ends (search.split), unless it has a
         prefix or required words.
@@ -280,7 +291,7 @@ class Translator:
         def answers(parts: list[str], encoded: list[list[int]]) -> Iterator[Result]:
             return self._answers(parts, encoded, n_best, forced, search, sampling)
 
-        stream = iter(texts)
+        stream = map(self._located, _with_positions(texts, positions))
         while chunk := list(islice(stream, window or self._window())):
             encoded = self.source.encode_batch(chunk)
             self._count(sum(map(len, encoded)))
@@ -295,6 +306,18 @@ class Translator:
                     yield next(results)
                 else:
                     yield joined(text, list(islice(results, len(row))), [gap for _, gap in row])
+
+    def _located(self, text: str) -> str:
+        """The text with the positions of its words, if this run needs them."""
+        if not self.positions or isinstance(text, Located) or not text.strip():
+            return text
+        words, tab, positions = text.rpartition("\t")
+        if not tab:
+            raise UserError(
+                f"{text[:40]!r}: this run was trained with data.positions={self.positions}; write "
+                f"a tab and a number for each word behind the text, or pass positions=[…]"
+            )
+        return Located(words, read_positions(positions, repr(words[:40])))
 
     def _in_groups(
         self,
@@ -325,6 +348,7 @@ class Translator:
         There is only one part unless the text is longer than anything in training. length: its
         tokens. uncut: whether it must stay in one part.
         """
+        uncut = uncut or isinstance(text, Located)
         if uncut or not self.search.split or not 0 < self.seen <= length:
             return [(text, "")]
 
@@ -349,6 +373,8 @@ class Translator:
         ids with which every answer begins.
         """
         jobs = [Job([*ids, EOS], prefix=forced, number=i) for i, ids in enumerate(encoded)]
+        for text, job in zip(texts, jobs):
+            job.positions = positions_in(self.source, text)
         if sampling:
             for text, job in zip(texts, jobs):  # the same draw in any company
                 job.seed = zlib.crc32(f"{sampling.seed} {text}".encode(errors="replace"))
@@ -488,12 +514,13 @@ class Translator:
             )
         before = result.ids[:position]
         source = [*self.source.encode(result.source), EOS]
-        probabilities, ids = self._likeliest(source, before, n)
+        positions = positions_in(self.source, result.source)
+        probabilities, ids = self._likeliest(source, positions, before, n)
 
         jobs: list[Job] = []
         for id in ids:
             prefix = before if id == EOS else [*before, id]
-            jobs.append(Job(source, prefix=prefix))
+            jobs.append(Job(source, prefix=prefix, positions=positions))
         unended = [job for job in jobs if len(job.prefix) > position]
         self._run(unended, self._search(1, None), result.no_repeat)
 
@@ -503,12 +530,13 @@ class Translator:
 
     @torch.inference_mode()
     def _likeliest(
-        self, source: list[int], before: list[int], n: int
+        self, source: list[int], positions: list[int], before: list[int], n: int
     ) -> tuple[list[float], list[int]]:
         """Probabilities and ids of the `n` likeliest tokens that may follow `before`."""
         placed = self._placed
-        batch = collate([(source, [BOS, *before, EOS])]).to(placed.device)
-        logits = placed.model(batch.source, batch.source_lengths, batch.target_in)  # (1, T, V)
+        row = (source, [BOS, *before, EOS])
+        batch = collate([(*row, positions) if positions else row]).to(placed.device)
+        logits = placed.model.predict(batch)  # (1, T, V)
         last = logits[0, -1].float()  # (V,)
         last = last.masked_fill(self.suppress.to(last.device), -torch.inf)
 
@@ -522,7 +550,8 @@ class Translator:
 
         width: 0 means search.width.
         """
-        job = Job([*self.source.encode(text), EOS])
+        text = self._located(text)
+        job = Job([*self.source.encode(text), EOS], positions=positions_in(self.source, text))
         width = width or self.search.width
         self._check_width(width)
         traced = Traced(Beam(width, length_penalty=self.search.length_penalty))
@@ -652,7 +681,8 @@ class Translator:
         """How likely the target of each (source, target) is, in order and in constant memory."""
         sides = (self.source, self.target)
         budget = self.search.batch_tokens
-        return likelihoods(self._placed.model, sides, pairs, budget)
+        located = ((self._located(source), target) for source, target in pairs)
+        return likelihoods(self._placed.model, sides, located, budget)
 
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
         """The attention weights for producing `target` (token ids) from `text`.
@@ -661,7 +691,8 @@ class Translator:
         """
         placed = self._placed
         sides = (self.source, self.target)
-        return look(placed.model, sides, text, target, self.suppress.to(placed.device), candidates)
+        suppress = self.suppress.to(placed.device)
+        return look(placed.model, sides, self._located(text), target, suppress, candidates)
 
     def page(self, result: Result, *, evidence: bool = True) -> str:
         """The HTML of a page about an answer.
@@ -676,10 +707,28 @@ class Translator:
 
         `.read(piece)` takes more of the source; it and `.end()` return the new part of the answer.
         """
+        if self.positions:
+            raise UserError(
+                f"this run was trained with data.positions={self.positions}: a text that is still "
+                f"being written has none, so translate it as a whole"
+            )
         placed = self._placed
         return Online(
             placed.model, self.source, self.target, self.search, self._rules(placed.device), wait
         )
+
+
+def _with_positions(
+    texts: Iterable[str], positions: Iterable[Sequence[int]] | None
+) -> Iterator[str]:
+    """The texts, each with its positions, if there are any."""
+    if positions is None:
+        yield from texts
+        return
+    for text, numbers in zip_longest(texts, positions):
+        if text is None or numbers is None:
+            raise UserError("positions: give one list of numbers for each text")
+        yield Located(text, read_positions(numbers, repr(text[:40])))
 
 
 def _check_wishes(wishes: Iterable[str]) -> None:
@@ -770,6 +819,7 @@ def load(
         characters=first.manifest.get("characters", ""),
         packs=first.manifest.get("several_sentences", 1.0) >= 0.05,
         auto=device == "auto",
+        positions=first.config.data.positions,
     )
 
 

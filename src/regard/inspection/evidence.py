@@ -26,6 +26,7 @@ from regard.models.transformer import TransformerDecoder
 from regard.nn import Attention
 from regard.nn.precision import at_least_single
 from regard.records.attention import AttentionRecord, block_of
+from regard.text.positions import positions_in
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
 
@@ -151,7 +152,7 @@ def logit_lens(translator: Reader, result: Answer, n: int = 3) -> list[list[Read
         for block in decoder.blocks:
             keep = _hooked(block.register_forward_hook, lambda output: states.append(output[0]))
             hooks.enter_context(keep)
-        model(batch.source, batch.source_lengths, batch.target_in)
+        model.predict(batch)
 
     layers = []
     for state in states:
@@ -231,7 +232,7 @@ def batches_of(
     return batches
 
 
-def _row(translator: Reader, example: Answer | tuple[str, str]) -> tuple[list[int], list[int]]:
+def _row(translator: Reader, example: Answer | tuple[str, str]) -> tuple[list[int], ...]:
     """The ids of one example, as `collate` takes them."""
     if isinstance(example, tuple):
         source, text = example
@@ -244,12 +245,13 @@ def _row(translator: Reader, example: Answer | tuple[str, str]) -> tuple[list[in
             )
         source = example.source
         target_ids = example.ids
-    return [*translator.source.encode(source), EOS], [BOS, *target_ids, EOS]
+    row = ([*translator.source.encode(source), EOS], [BOS, *target_ids, EOS])
+    positions = positions_in(translator.source, source)
+    return (*row, positions) if positions else row
 
 
-def _longest(row: tuple[list[int], list[int]]) -> int:
-    source, target = row
-    return max(len(source), len(target))
+def _longest(row: tuple[list[int], ...]) -> int:
+    return max(map(len, row))
 
 
 def _logprobs(
@@ -271,8 +273,11 @@ def _logprobs(
 
     table = model.encoder.get_submodule("embedding")
     # the decoder may share the table, so the hook is gone before it reads
+    reading = {}
+    if batch.source_positions is not None:
+        reading["positions"] = repeat(batch.source_positions)
     with _hooked(table.register_forward_hook, change_vectors):
-        memory = model.encoder(repeat(batch.source), repeat(batch.source_lengths))
+        memory = model.encoder(repeat(batch.source), repeat(batch.source_lengths), **reading)
     logits, _ = model.decoder(repeat(batch.target_in), model.decoder.start(memory))
     logits = logits.to(at_least_single(logits.dtype))  # (copies, T, V)
     chosen = logits.gather(-1, repeat(batch.target_out)[..., None])[..., 0]  # (copies, T)

@@ -11,6 +11,7 @@ from regard.models import Seq2Seq
 from regard.models.ensemble import Decoders
 from regard.nn import Record, watch
 from regard.records.attention import AttentionRecord, Weights, block_of
+from regard.text.positions import positions_in
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS, SPECIALS
 
@@ -36,11 +37,13 @@ def look(
 
     source, target = tokenizers
     pieces = source.pieces(text)
+    positions = positions_in(source, text)
     text = source.normalise(text)
     source_ids = [*(piece.id for piece in pieces), EOS]
-    batch = collate([(source_ids, [BOS, *answer, EOS])]).to(suppress.device)
+    row = (source_ids, [BOS, *answer, EOS])
+    batch = collate([(*row, positions) if positions else row]).to(suppress.device)
     with watch(model) as record:
-        logits = model(batch.source, batch.source_lengths, batch.target_in)[0].float()  # (T, V)
+        logits = model.predict(batch)[0].float()  # (T, V)
 
     blocks, norms = _by_block(record)
     probabilities = logits.masked_fill(suppress, -torch.inf).softmax(-1)  # (T, V)

@@ -59,11 +59,15 @@ def _custom(config: CustomConfig, source_size: int, target_size: int, parts: Par
 def _transformer(
     config: TransformerConfig, source_size: int, target_size: int, parts: Parts
 ) -> Seq2Seq:
-    check_parts({name: getattr(config, name) for name in ("score", "position", "block")}, parts)
+    kinds = ("score", "position", "block", "encoder_mask", "decoder_mask", "cross_mask")
+    check_parts({kind: getattr(config, kind) for kind in kinds}, parts)
     chosen = BlockParts(
         score=_part("score", config.score, SCORES, parts),
         position=_part("position", config.position, POSITIONS, parts),
         block=_part("block", config.block, {"standard": Block}, parts),
+        encoder_mask=_part("encoder_mask", config.encoder_mask, {"none": None}, parts),
+        decoder_mask=_part("decoder_mask", config.decoder_mask, {"none": None}, parts),
+        cross_mask=_part("cross_mask", config.cross_mask, {"none": None}, parts),
     )
     embed = partial(Embedding, width=config.width, scaled=config.scale_embeddings)
     if not config.scale_embeddings and config.tie in ("none", "inputs"):
@@ -88,7 +92,9 @@ def _rnn(config: RNNConfig, source_size: int, target_size: int, parts: Parts) ->
     target = source
     if config.tie not in ("inputs", "all"):
         target = Embedding(target_size, config.embedding, scaled=False)
+    check_parts({kind: getattr(config, kind) for kind in ("score", "cross_mask")}, parts)
     score = _part("score", config.score, SCORES, parts)
+    cross_mask = _part("cross_mask", config.cross_mask, {"none": None}, parts)
     encoder = RNNEncoder(config, source)
-    decoder = RNNDecoder(config, score, target, target_size)
+    decoder = RNNDecoder(config, score, target, target_size, cross_mask)
     return Seq2Seq(encoder, decoder)

@@ -33,6 +33,8 @@ class States:
 class Encoders(Encoder):
     """All encoders read the source, and each makes its own memory."""
 
+    needs_end = "an ensemble needs the whole source before it can start: load one of its runs alone"
+
     def __init__(self, members: Sequence[Seq2Seq]) -> None:
         super().__init__()
         self.members = nn.ModuleList(model.encoder for model in members)
@@ -63,12 +65,12 @@ class Decoders(Decoder):
         ]
         return States(tuple(states))
 
-    def forward(self, tokens: Tensor, state: States) -> tuple[Tensor, States]:
+    def forward(self, tokens: Tensor, state: States, **looking: Tensor) -> tuple[Tensor, States]:
         """Tokens (R, T) -> the logarithm of the members' mean probability (R, T, V)."""
         logprobs: list[Tensor] = []
         states: list[Any] = []
         for decoder, before in zip(self.members, state.of_members, strict=True):
-            logits, after = decoder(tokens, before)
+            logits, after = decoder(tokens, before, **looking)
             logprobs.append(logits.to(at_least_single(logits.dtype)).log_softmax(-1))
             states.append(after)
 

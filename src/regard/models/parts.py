@@ -16,6 +16,9 @@ SETTINGS = {
     "score": ("model", "score"),
     "position": ("model", "position"),
     "block": ("model", "block"),
+    "encoder_mask": ("model", "encoder_mask"),
+    "decoder_mask": ("model", "decoder_mask"),
+    "cross_mask": ("model", "cross_mask"),
     "model": ("model", "kind"),
     "metric": ("train", "metric"),
     "callback": ("train", "callback"),
@@ -71,8 +74,9 @@ def _kind_of(value: Any) -> str:
     name = getattr(value, "__name__", repr(value))
     if callable(value) and not isinstance(value, type):
         raise UserError(
-            f'{name}: a metric or a callback? Write parts={{"metric": {name}}} (--parts '
-            f"metric=FILE.py:{name}), or the same with callback"
+            f'{name}: what is this function for? Write parts={{"metric": {name}}} (--parts '
+            f"metric=FILE.py:{name}), or the same with callback, encoder_mask, decoder_mask or "
+            f"cross_mask"
         )
     raise UserError(
         f"{name} is no part: a part is a subclass of regard.nn.Score, Position or Block, or of "

@@ -10,15 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch
+from regard.data.batches import OWN, Batch
 from regard.models.learner import Learner, Sums
 from regard.nn import Layout
 from regard.nn.kernels import cross_entropy
+from regard.nn.masks import Rule
 from regard.nn.precision import at_least_single
 from regard.text.vocabulary import PAD
 
-TENSORS = ("source", "source_lengths", "target", "target_lengths")
-"""The fields of a Batch that are tensors."""
+WHOLE = (
+    "this model needs the whole source before it can start; to translate while the source is being "
+    "written, "
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,11 @@ class Memory:
     """(B,): how many of the states are of real tokens."""
     final: tuple[Tensor, ...] = ()
     """Of an RNN, the states of its layers after the last token: (layers, B, D) each."""
-    extra: Tensor | None = None
-    """The user's own mask of the source, bool, broadcastable to (B, 1, T, S)."""
+    prefixes: tuple[Tensor, ...] = ()
+    """The same after every token, where a decoder without attention needs them: (layers, B, S, D).
+    """
+    positions: Tensor | None = None
+    """(B, S): where the tokens stand. None: one after the other."""
     layout: Layout | None = None
     """If given, the states are packed: (N, D)."""
 
@@ -42,6 +48,12 @@ class Encoder(nn.Module):
 
     causal = False
     """Whether a token sees only what came before it."""
+    wait = 0
+    """As that of the decoder."""
+    needs_end = f"{WHOLE}train one with model.causal=true (and model.wait=3)"
+    """Why an encoder that is not causal cannot read a growing source, and what to do."""
+    mask_rule: Rule | None = None
+    """The user's own mask of self-attention."""
 
     def forward(
         self,
@@ -49,9 +61,21 @@ class Encoder(nn.Module):
         lengths: Tensor,
         *,
         positions: Tensor | None = None,
-        extra: Tensor | None = None,
+        mask: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Memory:
+        """Tokens (B, S) of these lengths (B,) -> what the decoder attends to.
+
+        positions (B, S): where the tokens stand (default: one after the other). mask: which of them
+        may look at which, bool, (S, S), (B, S, S) or (B, H, S, S). layout: of packed states.
+        """
+        raise NotImplementedError
+
+    def extend(self, source: Tensor, before: Any = None) -> tuple[Memory, Any]:
+        """Read more source (B, S) after what was read before. For a causal encoder only.
+
+        Gives the memory of the new part, and all that has been read.
+        """
         raise NotImplementedError
 
 
@@ -68,6 +92,10 @@ class Decoder(nn.Module):
     """Hidden state -> logits."""
     wait = 0
     """Source tokens that the first target token sees; each further one sees one more. 0: all."""
+    mask_rule: Rule | None = None
+    """The user's own mask of self-attention."""
+    cross_rule: Rule | None = None
+    """The user's own mask of attention to the source."""
 
     def decoding_bytes(self, beams: int, tokens: int) -> int:
         """About how much memory a sentence takes: its state, and a step of all its hypotheses.
@@ -87,20 +115,32 @@ class Decoder(nn.Module):
         *,
         layout: Layout | None = None,
         positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        cross_mask: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Tokens (R, T) after a state -> hidden (R, T, D) and the state after them.
 
-        With a layout, the hidden states are packed: (N, D).
+        With a layout, the hidden states are packed: (N, D). positions (R, T): where the tokens
+        stand (default: one after the other). mask: which of them may look at which token of the
+        target, those read before included, on top of the causal mask. cross_mask: which may look at
+        which token of the source. Both are bool, (T, S), (B, T, S) or (B, H, T, S).
         """
+        raise NotImplementedError
+
+    def extend(self, state: Any, memory: Memory) -> Any:
+        """The state after more of the source has arrived: the memory of the new part."""
         raise NotImplementedError
 
     def output(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
         return self.out(hidden)
 
-    def forward(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Tokens (R, T) after a state -> logits (R, T, V) and the state after them."""
-        hidden, state = self.hidden(tokens, state)
+    def forward(self, tokens: Tensor, state: Any, **looking: Any) -> tuple[Tensor, Any]:
+        """Tokens (R, T) after a state -> logits (R, T, V) and the state after them.
+
+        looking: positions, mask and cross_mask, as in `hidden`.
+        """
+        hidden, state = self.hidden(tokens, state, **looking)
         return self.output(hidden), state
 
 
@@ -112,11 +152,39 @@ class Seq2Seq(Learner):
         self.encoder = encoder
         self.decoder = decoder
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Teacher forcing: logits (B, T, V) for target_in (B, T)."""
-        memory = self.encoder(source, lengths)
-        logits, _ = self.decoder(target, self.decoder.start(memory))
+    def forward(
+        self,
+        source: Tensor,
+        lengths: Tensor,
+        target: Tensor,
+        *,
+        encoder_mask: Tensor | None = None,
+        decoder_mask: Tensor | None = None,
+        cross_mask: Tensor | None = None,
+        source_positions: Tensor | None = None,
+        target_positions: Tensor | None = None,
+    ) -> Tensor:
+        """Teacher forcing: logits (B, T, V) for target_in (B, T).
+
+        Masks of your own come on top of those for padding and the future. They are bool, True = may
+        look: encoder_mask (S, S), decoder_mask (T, T), cross_mask (T, S), or with a batch or batch
+        and heads before that. Positions of your own: (B, S) and (B, T), in place of 0, 1, 2, …
+        """
+        reading = _given(positions=source_positions, mask=encoder_mask)
+        writing = _given(positions=target_positions, mask=decoder_mask, cross_mask=cross_mask)
+        memory = self.encoder(source, lengths, **reading)
+        logits, _ = self.decoder(target, self.decoder.start(memory), **writing)
         return logits
+
+    def predict(self, batch: Batch) -> Tensor:
+        """`forward` of a batch, with its own masks and positions: logits (B, T, V)."""
+        own = {name: x for name, x in batch.tensors().items() if name in OWN}
+        return self(batch.source, batch.source_lengths, batch.target_in, **own)
+
+    def wait_for(self, tokens: int) -> None:
+        """Write target token t once tokens + t source tokens are read (wait-k); 0: all of them."""
+        self.encoder.wait = tokens
+        self.decoder.wait = tokens
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One token per row (R,) -> logits (R, V) and the next state: what a search asks for."""
@@ -126,9 +194,15 @@ class Seq2Seq(Learner):
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The decoder's last layer (N, D) before every real target token, and these tokens (N,)."""
         source, target = batch.layouts or find_layouts(batch)
-        memory = self.encoder(batch.source, batch.source_lengths, layout=source)
+        reading = _given(positions=batch.source_positions, mask=batch.encoder_mask)
+        writing = _given(
+            positions=batch.target_positions,
+            mask=batch.decoder_mask,
+            cross_mask=batch.cross_mask,
+        )
+        memory = self.encoder(batch.source, batch.source_lengths, layout=source, **reading)
         state = self.decoder.start(memory)
-        hidden, _ = self.decoder.hidden(batch.target_in, state, layout=target)
+        hidden, _ = self.decoder.hidden(batch.target_in, state, layout=target, **writing)
         return hidden, target.pack(batch.target_out)
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Sums:
@@ -169,12 +243,17 @@ class Seq2Seq(Learner):
         return Sums((loss + weight * divergence) / 2, nll / 2, correct / 2, batch.tokens)
 
 
+def _given(**options: Tensor | None) -> dict[str, Tensor]:
+    """Those that are given: a model of the user's own need not know the others."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def _twice(batch: Batch) -> Batch:
     """The sentences of a batch twice, one copy after the other."""
     layouts = batch.layouts
     if layouts is not None:
         layouts = (layouts[0].twice(), layouts[1].twice())
-    tensors: dict[str, Any] = {name: torch.cat([getattr(batch, name)] * 2) for name in TENSORS}
+    tensors: dict[str, Any] = {name: torch.cat([x, x]) for name, x in batch.by_sentence().items()}
     return replace(batch, **tensors, layouts=layouts)
 
 

@@ -39,8 +39,6 @@ class TransformerState:
     """Of each block, what is looked at in the source."""
     lengths: Tensor
     """(B,): of the sources."""
-    extra: Tensor | None
-    """The user's own mask of the source."""
     at: Tensor
     """(B,): target tokens read so far."""
     seen: Tensor | None = None
@@ -56,6 +54,22 @@ class TransformerState:
     def slots(self) -> int:
         """S: how many slots a sentence has."""
         return len(self.own[0]) if self.own else 0
+
+    @property
+    def slot_positions(self) -> Tensor:
+        """(B, S): where the token of each slot stands in its target."""
+        return self.own[0].positions if self.own else self.at.new_zeros(len(self.at), 0)
+
+    @property
+    def source_positions(self) -> Tensor:
+        """(B, S): where each token of the source stands."""
+        if self.raw is None:
+            return self.cross[0].positions
+        if self.raw.positions is not None:
+            return self.raw.positions
+        assert self.raw.layout is not None
+        places = torch.arange(self.raw.layout.length, device=self.at.device)  # (S,)
+        return places.expand(len(self.at), -1)
 
     # ---- what may be seen ----
 
@@ -79,12 +93,12 @@ class TransformerState:
         source = self.source_mask
         if source is None or not self._still_good(source):
             reach = self.reach(places)
-            source = Mask(key_lengths=reach, extra=self.extra, filled=self.extra is None)
+            source = Mask(key_lengths=reach, filled=True)  # a source holds at least <eos>
         return past, source
 
     def _still_good(self, source: Mask) -> bool:
-        """Whether a mask was made of these very tensors, not only of equal ones: that is cheap."""
-        return source.key_lengths is self.lengths and source.extra is self.extra
+        """Whether a mask was made of these very lengths, not only of equal ones: that is cheap."""
+        return source.key_lengths is self.lengths
 
     def reach(self, places: Tensor) -> Tensor:
         """How much of the source may be seen: (B,), or (B, K · T) from each place."""
@@ -109,14 +123,10 @@ class TransformerState:
             rows = beams[..., None].expand(-1, -1, self.slots)  # (B, K', S)
             return replace(self, seen=self._seen().gather(1, rows))
 
-        extra = self.extra
-        if extra is not None and len(extra) > 1:
-            extra = extra[sentences]
         return TransformerState(
             own=tuple(kv.select(sentences) for kv in self.own),
             cross=tuple(kv.select(sentences) for kv in self.cross),
             lengths=self.lengths[sentences],
-            extra=extra,
             at=self.at[sentences],
             seen=None if one else self._seen()[sentences[:, None], beams],
             wait=self.wait,
@@ -124,7 +134,6 @@ class TransformerState:
 
     def join(self, other: TransformerState) -> TransformerState:
         """The sentences of both. What no hypothesis looks at any more is left behind."""
-        assert self.extra is None, "states with a custom mask cannot be joined"
         first = self._tidy()
         second = other._tidy()
         slots = max(first.slots, second.slots)
@@ -136,7 +145,6 @@ class TransformerState:
             own=tuple(mine.join(theirs) for mine, theirs in own),
             cross=tuple(mine.join(theirs) for mine, theirs in cross),
             lengths=torch.cat((first.lengths, second.lengths)),
-            extra=None,
             at=torch.cat((first.at, second.at)),
             seen=torch.cat(seen),
             wait=self.wait,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import TransformerConfig
+from regard.errors import UserError
 from regard.models.seq2seq import Decoder, Encoder, Memory
 from regard.models.slots import TransformerState
 from regard.nn import (
@@ -26,16 +27,20 @@ from regard.nn import (
 from regard.nn.blocks import Source
 from regard.nn.kernels import dropout
 from regard.nn.layers import make_norm
+from regard.nn.masks import OwnMask, Rule
 from regard.nn.precision import lowered
 
 
 @dataclass(frozen=True)
 class BlockParts:
-    """The classes of the exchangeable parts: those a config names, or the user's own."""
+    """The exchangeable parts: the classes that a config names, or the user's own."""
 
     score: type[Score]
     position: type[Position]
     block: type[Block]
+    encoder_mask: Rule | None = None
+    decoder_mask: Rule | None = None
+    cross_mask: Rule | None = None
 
     def make_block(self, config: TransformerConfig, *, crossing: bool) -> Block:
         """A new block of the encoder or, crossing, of the decoder."""
@@ -71,6 +76,15 @@ class BlockParts:
         )
 
 
+def check_positions(name: str, positions: Tensor, tokens: Tensor) -> None:
+    """Refuse positions of the user's own that do not fit tokens (B, T)."""
+    if positions.shape != tokens.shape or positions.is_floating_point():
+        raise UserError(
+            f"{name}: {positions.dtype} of {tuple(positions.shape)}; positions must be whole "
+            f"numbers of {tuple(tokens.shape)}, one for each token"
+        )
+
+
 def enter(
     embedding: Embedding,
     position: Position,
@@ -100,6 +114,8 @@ class TransformerEncoder(Encoder):
             self.dropout = config.embedding_dropout
         self.enter = enter  # an attribute, so that it can be compiled
         self.causal = config.causal
+        self.heads = config.heads
+        self.mask_rule = parts.encoder_mask
 
     def forward(
         self,
@@ -107,27 +123,31 @@ class TransformerEncoder(Encoder):
         lengths: Tensor,
         *,
         positions: Tensor | None = None,
-        extra: Tensor | None = None,
+        mask: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Memory:
         packed = layout is not None
         if layout is None:
             layout = Layout.of(lengths, source.shape[1])
+        given = positions
         if positions is None:
             positions = torch.arange(source.shape[1], device=source.device).expand_as(source)
+        check_positions("source_positions", positions, source)
 
         # A source holds at least <eos>, so only the user's own mask can hide all of it.
         known = None if layout.full else lengths
-        mask = Mask(key_lengths=known, causal=self.causal, extra=extra, filled=extra is None)
+        sight = Mask(key_lengths=known, causal=self.causal, filled=True)
+        own = OwnMask("encoder_mask", self.mask_rule, mask, self.heads)
+        sight = own.on_top_of(sight, positions, positions)
 
         x = self._entered(source, positions, layout)  # (N, D)
         for block in self.blocks:
-            x, _ = block(x, mask, positions, layout)
+            x, _ = block(x, sight, positions, layout)
         x = self.norm(x)
 
         if packed:
-            return Memory(x, lengths, extra=extra, layout=layout)
-        return Memory(layout.pad(x), lengths, extra=extra)
+            return Memory(x, lengths, positions=given, layout=layout)
+        return Memory(layout.pad(x), lengths, positions=given)
 
     def _entered(self, tokens: Tensor, positions: Tensor, layout: Layout) -> Tensor:
         """Tokens (B, S) at positions (B, S) -> what the first block reads: packed rows (N, D)."""
@@ -136,17 +156,16 @@ class TransformerEncoder(Encoder):
         return self.enter(self.embedding, self.position, rows, where, self.dropout, self.training)
 
     def extend(
-        self, source: Tensor, before: tuple[KeyValue, ...] = ()
-    ) -> tuple[Tensor, tuple[KeyValue, ...]]:
-        """Read more source (B, S) after what was read before. For a causal encoder only.
-
-        Gives the states (B, S, D) of the new part, and all that has been read.
-        """
+        self, source: Tensor, before: tuple[KeyValue, ...] | None = None
+    ) -> tuple[Memory, tuple[KeyValue, ...]]:
+        """Read more source (B, S) after what was read before: the keys and values of each block."""
         start = len(before[0]) if before else 0
         end = start + source.shape[1]
         layout = Layout(source.shape[0], source.shape[1], None)
-        positions = torch.arange(start, end, device=source.device).expand_as(source)
-        mask = Mask(causal=True, offset=start)
+        everything = torch.arange(end, device=source.device).expand(source.shape[0], -1)  # (B, end)
+        positions = everything[:, start:]  # (B, S)
+        own = OwnMask("encoder_mask", self.mask_rule, None, self.heads)
+        mask = own.on_top_of(Mask(causal=True, offset=start), positions, everything)
 
         x = self._entered(source, positions, layout)  # (N, D)
         read_by_blocks: list[KeyValue] = []
@@ -154,7 +173,10 @@ class TransformerEncoder(Encoder):
             earlier = before[i] if before else None
             x, read = block(x, mask, positions, layout, earlier, keep=True)
             read_by_blocks.append(read)
-        return layout.pad(self.norm(x)), tuple(read_by_blocks)
+
+        lengths = torch.full_like(source[:, 0], source.shape[1])  # (B,)
+        memory = Memory(layout.pad(self.norm(x)), lengths, positions=positions)
+        return memory, tuple(read_by_blocks)
 
 
 class TransformerDecoder(Decoder):
@@ -182,6 +204,8 @@ class TransformerDecoder(Decoder):
         self.enter = enter  # an attribute, so that it can be compiled
         self.wait = config.wait
         self.heads = config.heads
+        self.mask_rule = parts.decoder_mask
+        self.cross_rule = parts.cross_mask
 
     def decoding_bytes(self, beams: int, tokens: int) -> int:
         """Keys and values of every slot; and, in one block at a time, who looks at which slot."""
@@ -198,7 +222,6 @@ class TransformerDecoder(Decoder):
             own=(),
             cross=(),
             lengths=memory.lengths,
-            extra=memory.extra,
             at=before_first,
             wait=self.wait,
         )
@@ -207,20 +230,22 @@ class TransformerDecoder(Decoder):
 
         layout = Layout.of(memory.lengths, memory.states.shape[1])
         packed = layout.pack(memory.states)  # (N, D)
-        cross = tuple(attention.project(packed, layout=layout) for attention in self._crossing())
+        cross = tuple(
+            attention.project(packed, positions=memory.positions, layout=layout)
+            for attention in self._crossing()
+        )
         return replace(start, cross=cross)
 
     def _crossing(self) -> list[Attention]:
         """Of each block, its attention to the source."""
         return [block.cross for block in self.blocks if isinstance(block, Block)]
 
-    def extend(self, state: TransformerState, states: Tensor) -> TransformerState:
-        """The state after more of the source has arrived: its states (B, S, D)."""
+    def extend(self, state: TransformerState, memory: Memory) -> TransformerState:
         cross = tuple(
-            before.append(attention.project(states))
+            before.append(attention.project(memory.states, positions=memory.positions))
             for before, attention in zip(state.cross, self._crossing())
         )
-        return replace(state, cross=cross, lengths=state.lengths + states.shape[1])
+        return replace(state, cross=cross, lengths=state.lengths + memory.lengths)
 
     def hidden(
         self,
@@ -229,14 +254,17 @@ class TransformerDecoder(Decoder):
         *,
         layout: Layout | None = None,
         positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        cross_mask: Tensor | None = None,
     ) -> tuple[Tensor, TransformerState]:
         """Tokens (B · K, T) after a state -> hidden (B · K, T, D) and the state after them.
 
         The K hypotheses of a sentence stand side by side: they share its memory, and the slots of
         what they have read. With a layout, in training: targets (B, T) from their beginning ->
-        packed rows (N, D), and the state as it was. positions, of the shape of tokens: where they
-        stand (default: one after the other).
+        packed rows (N, D), and the state as it was. Masks of the user's own are for K · T queries.
         """
+        if positions is not None:
+            check_positions("target_positions", positions, tokens)
         rows, steps = tokens.shape
         sentences = len(state.lengths)
         beams = rows // sentences
@@ -253,7 +281,15 @@ class TransformerDecoder(Decoder):
         sight = None  # one hypothesis, which sees everything before it
         if beams > 1 or state.seen is not None:
             sight = state.sight(beams, steps)  # (B, K · T, S + K · T)
-        target_mask, source_mask = state.masks(sight, order)
+        target_mask, source_sight = state.masks(sight, order)
+        source_mask = source_sight
+        own_mask = OwnMask("decoder_mask", self.mask_rule, mask, self.heads)
+        own_cross = OwnMask("cross_mask", self.cross_rule, cross_mask, self.heads)
+        if own_mask.forbids:
+            read = torch.cat((state.slot_positions, positions), 1)  # (B, S + K · T)
+            target_mask = own_mask.on_top_of(target_mask, positions, read)
+        if own_cross.forbids:
+            source_mask = own_cross.on_top_of(source_sight, positions, state.source_positions)
 
         x = self._entered(tokens, positions, layout)  # (N, D)
         x, own = self._through_blocks(
@@ -265,7 +301,7 @@ class TransformerDecoder(Decoder):
         seen = None
         if sight is not None:
             seen = sight[:, steps - 1 :: steps]  # of each hypothesis' last token: (B, K, S + K · T)
-        state = replace(state, own=own, at=state.at + steps, seen=seen, source_mask=source_mask)
+        state = replace(state, own=own, at=state.at + steps, seen=seen, source_mask=source_sight)
         return x.view(rows, steps, -1), state
 
     def _entered(self, tokens: Tensor, positions: Tensor, layout: Layout) -> Tensor:

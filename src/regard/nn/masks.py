@@ -13,6 +13,32 @@ from torch import Tensor
 
 from regard.errors import UserError
 
+Rule = Callable[[Tensor, Tensor], Tensor]
+"""Which query may look at which key, by their positions: bool, True = may look.
+
+rule(query (B, 1, T, 1), key (B, 1, 1, S)) -> (B, H, T, S), or smaller where all are alike.
+"""
+
+
+def ask_rule(rule: Rule, query: Tensor, key: Tensor, heads: int) -> Tensor:
+    """What a rule of the user's own says of positions (B, T) and (B, S): (B, 1 or H, T, S)."""
+    shape = (query.shape[0], heads, query.shape[1], key.shape[1])
+    allowed = rule(query[:, None, :, None], key[:, None, None, :])
+    name = getattr(rule, "__name__", type(rule).__name__)
+    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+        kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
+        raise UserError(
+            f"the mask {name} returns {kind}: it must be a bool tensor, True = may look"
+        )
+
+    size = (1,) * (4 - allowed.dim()) + tuple(allowed.shape)
+    if len(size) > 4 or not all(ours in (1, full) for ours, full in zip(size, shape)):
+        raise UserError(
+            f"the mask {name} returns a tensor of {tuple(allowed.shape)}: it must have the shape "
+            f"(B, H, T, S) = {shape}, or 1 in place of any of these"
+        )
+    return allowed.reshape(size).expand(shape[0], -1, shape[2], shape[3])
+
 
 @dataclass(frozen=True, eq=False)
 class Mask:
@@ -49,12 +75,14 @@ class Mask:
         return cls(extra=allowed, filled=True, _made={shape: allowed, (*shape, bias.dtype): bias})
 
     @classmethod
-    def of(cls, mask: Tensor | Self | None, shape: tuple[int, int, int, int]) -> Self:
+    def of(
+        cls, mask: Tensor | Self | None, shape: tuple[int, int, int, int], name: str = ""
+    ) -> Self:
         """Any mask that a caller may write, for scores of this shape (B, H, T, S).
 
         None: every query may look at every key. A bool tensor (T, S), (B, T, S) or (B, H, T, S),
         True = may look, where a 1 stands for any size. Whole numbers: lengths of the keys, (B,) or
-        (B, T).
+        (B, T). name: what errors call it.
         """
         if mask is None:
             return cls()
@@ -63,6 +91,7 @@ class Mask:
         assert isinstance(mask, Tensor)
         batch, _, queries, keys = shape
         size = tuple(mask.shape)
+        told = f"{name}: " if name else ""
         if mask.dtype == torch.bool:
             rule = mask[:, None] if mask.dim() == 3 else mask
             full = {2: (queries, keys), 3: (batch, queries, keys), 4: shape}.get(mask.dim(), ())
@@ -70,14 +99,14 @@ class Mask:
                 return cls(extra=rule)
             advice = "; a mask of the keys is mask[:, None, :]" if size == (batch, keys) else ""
             raise UserError(
-                f"a bool mask of {size}: it must be (T, S) = {(queries, keys)}, (B, T, S) = "
+                f"{told}a bool mask of {size}: it must be (T, S) = {(queries, keys)}, (B, T, S) = "
                 f"{(batch, queries, keys)} or (B, H, T, S) = {shape}{advice}"
             )
 
         if mask.is_floating_point() or size not in ((batch,), (batch, queries)):
             raise UserError(
-                f"a mask of {mask.dtype} and {size}: write a bool mask, True = may look, or the "
-                f"lengths of the keys as whole numbers, {(batch,)} or {(batch, queries)}"
+                f"{told}a mask of {mask.dtype} and {size}: write a bool mask, True = may look, or "
+                f"the lengths of the keys as whole numbers, {(batch,)} or {(batch, queries)}"
             )
         return cls(key_lengths=mask)
 
@@ -160,6 +189,11 @@ class Mask:
             allowed = allowed & self.extra
         return allowed
 
+    def restricted(self, allowed: Tensor) -> Self:
+        """This mask and another one, (B or 1, H or 1, T, S): a query must be allowed by both."""
+        extra = allowed if self.extra is None else self.extra & allowed
+        return replace(self, extra=extra, filled=False, _made={})
+
     @property
     def trivial(self) -> bool:
         """Whether every query may look at every key."""
@@ -184,6 +218,36 @@ class Mask:
     def _unrestricted(self) -> bool:
         """Whether only `causal` can hide anything."""
         return self.key_lengths is None and self.window is None and self.extra is None
+
+
+@dataclass(frozen=True)
+class OwnMask:
+    """What the user forbids in one kind of attention: a rule, a mask for this call, or both."""
+
+    name: str
+    """What errors call the mask."""
+    rule: Rule | None
+    mask: Tensor | None
+    """Anything that `Mask.of` takes."""
+    heads: int
+
+    @property
+    def forbids(self) -> bool:
+        """Whether there is anything to forbid."""
+        return self.rule is not None or self.mask is not None
+
+    def on_top_of(self, sight: Mask, query: Tensor, key: Tensor) -> Mask:
+        """`sight` without what is forbidden, for queries and keys at these positions.
+
+        query (B, T), key (B, S).
+        """
+        if self.rule is not None:
+            sight = sight.restricted(ask_rule(self.rule, query, key, self.heads))
+        if self.mask is not None:
+            shape = (query.shape[0], self.heads, query.shape[1], key.shape[1])
+            own = Mask.of(self.mask, shape, self.name)
+            sight = sight.restricted(own.dense(shape[2], shape[3], query.device))
+        return sight
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | Mask | None = None) -> Tensor:

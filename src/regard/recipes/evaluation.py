@@ -157,7 +157,7 @@ def evaluate(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     pairs, seen = _judged_and_seen(run, data, reading or {}, split)
-    sources = [pair.source for pair in pairs]
+    sources = [pair.located for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
 
     translator = load(run, beam=beam, device=device, parts=parts)
@@ -236,6 +236,8 @@ def _reference_loss(run: Run, translator: Translator, pairs: list[Pair]) -> Refe
             Path(folder) / "pairs",
             max_length=10**9,
             skipped=Skipped(),
+            positions=any(pair.positions for pair in pairs),
+            name="evaluate",
         )
         budget = run.config.data.batch_tokens
         means = mean_loss(translator.model, corpus, budget, translator.device)
@@ -280,8 +282,8 @@ def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str, parts:
     """Quality and lag of a run that stays `wait` source tokens behind."""
     translator = load(run, beam=1, device=device, parts=parts)
     check_online(translator.model)
-    translator.model.decoder.wait = 0 if wait == math.inf else int(wait)
-    results = list(translator.translate([pair.source for pair in pairs]))
+    translator.model.wait_for(0 if wait == math.inf else int(wait))
+    results = list(translator.translate([pair.located for pair in pairs]))
 
     lags = []
     adaptive_lags = []
@@ -377,6 +379,8 @@ def open_pairs(run: Run, file: str, reading: Mapping[str, str]) -> Splits:
     layout = Layout(trained_on.source or None, trained_on.target or None)
     layout = fitting_layout(Path(file), layout)
     columns: dict[str, Any] = {"source": layout.source, "target": layout.target}
+    if trained_on.positions:
+        columns["positions"] = trained_on.positions
     if "target_file" in reading:
         columns = {}  # two files side by side have none
     return open_data(file, **columns | dict(reading), dev=0, test=0)
@@ -403,5 +407,7 @@ def _given(run: Run, data: Items, split: str) -> Iterable[Pair]:
             raise UserError(f"the data has no split {split!r}; it has {', '.join(splits)}")
         data = splits[split]
     trained_on = run.config.data
-    table = open_items(data, trained_on.source, trained_on.target, strict=False)
+    table = open_items(
+        data, trained_on.source, trained_on.target, trained_on.positions, strict=False
+    )
     return table.pairs(Skipped("item"))

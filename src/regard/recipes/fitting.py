@@ -360,7 +360,7 @@ def _validator(run: Run, device: torch.device, parts: Parts) -> Validate | None:
         if metric in ("exact_match", "bleu") or own_metric is not None:
             greedy = dataclasses.replace(run.config.search, width=1)
             translator = Translator(model, run.source, run.target, greedy)
-            results = translator.translate(pair.source for pair in pairs)
+            results = translator.translate(pair.located for pair in pairs)
             answers = [result.text for result in results]
             scores["exact_match"] = exact_match(answers, references)
             if metric == "bleu" or bleu_applies(references, tokenize):

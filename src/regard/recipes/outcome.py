@@ -16,6 +16,7 @@ from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
 from regard.runs.card import write_card
 from regard.runs.run import Run
+from regard.text.positions import word_positions
 from regard.training.forecast import duration
 from regard.training.trainer import Trainer
 
@@ -51,11 +52,17 @@ class Sample:
 def dev_pairs(run: Run, count: int) -> list[Pair]:
     """The first dev pairs, as text again."""
     corpus = Corpus.open(run.path / "data" / "dev")
-    pairs = []
-    for row in range(min(count, len(corpus))):
-        source, target = corpus[row]
-        pairs.append(Pair(run.source.decode(source), (run.target.decode(target),), row + 1))
-    return group_references(pairs)
+    return group_references(pair_of(run, corpus, row) for row in range(min(count, len(corpus))))
+
+
+def pair_of(run: Run, corpus: Corpus, row: int) -> Pair:
+    """A pair of an encoded corpus, as text again."""
+    source, target, *positions = corpus.row(row)
+    words: list[int] = []
+    if positions:
+        words = word_positions(run.source, source[:-1].tolist(), positions[0].tolist())
+    targets = (run.target.decode(target),)
+    return Pair(run.source.decode(source), targets, row + 1, tuple(words))
 
 
 def finish(
@@ -85,7 +92,7 @@ def _samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
         return []
     pairs = dev_pairs(run, SAMPLES)
     translator = load(run, device=str(device), parts=parts)
-    results = translator.translate(pair.source for pair in pairs)
+    results = translator.translate(pair.located for pair in pairs)
     return [
         Sample(pair.source, tuple(pair.targets), result.text)
         for pair, result in zip(pairs, results, strict=True)

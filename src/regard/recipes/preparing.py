@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regard import config as settings
-from regard.config import Config, DataConfig, Settings
+from regard.config import Config, DataConfig, Settings, TransformerConfig
 from regard.data.corpus import Corpus, encode
 from regard.data.doubts import LOOKED_AT, find_doubts
 from regard.data.held_out import write_held_out
@@ -86,6 +86,7 @@ def _files(data: DataConfig) -> dict[str, str]:
         "target": data.target,
         "header": data.header,
         "encoding": data.encoding,
+        "positions": data.positions,
         "target_file": data.target_file,
         "dev_file": data.dev_file,
         "test_file": data.test_file,
@@ -149,6 +150,7 @@ def prepare(
 
     model = build_model(config.model, source.size, target.size, parts)
     parameters = sum(weight.numel() for weight in model.parameters())
+    _check_learned(config, encoded.corpus)
     config = _decide_by_data(config, encoded.corpus, parameters)
     tokens = _tokens_text(source, target)
     reporter.say(
@@ -221,6 +223,18 @@ def _decide_by_machine(config: Config) -> Config:
     return replace(config, train=replace(config.train, precision=precision, threads=threads))
 
 
+def _check_learned(config: Config, corpus: Corpus) -> None:
+    """Refuse positions of the user's own that a table of learned ones does not have."""
+    model = config.model
+    if not isinstance(model, TransformerConfig) or model.position != "learned":
+        return
+    if corpus.last_position >= model.max_positions:
+        raise UserError(
+            f"data.positions has {corpus.last_position:,} (with <eos>), but there are "
+            f"{model.max_positions:,} learned positions: raise model.max_positions"
+        )
+
+
 def _decide_by_data(config: Config, corpus: Corpus, parameters: int) -> Config:
     """Settle what depends on the encoded data: its digest, and the path that computes a step."""
     pair_tokens = float(corpus.source_lengths.mean() + corpus.target_lengths.mean())
@@ -258,7 +272,12 @@ def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Re
             splits = open_splits(data, keep)
         else:
             splits = from_iterable(
-                pairs, source=data.source, target=data.target, keep=keep, **_deal(data)
+                pairs,
+                source=data.source,
+                target=data.target,
+                positions=data.positions,
+                keep=keep,
+                **_deal(data),
             )
 
         for stream in (splits.train, splits.dev):
@@ -321,13 +340,22 @@ def _encode(
 ) -> _Encoded:
     """Write training and dev pairs as ids into folder/train and folder/dev."""
     too_long = Skipped()
-    limits: dict[str, Any] = {"max_length": config.data.max_length, "skipped": too_long}
+    data = config.data
+    limits: dict[str, Any] = {
+        "max_length": data.max_length,
+        "skipped": too_long,
+        "positions": bool(data.positions),
+    }
+    name = splits.name
+    dev_name = data.dev_file or name
     with reporter.progress("% of the data encoded") as tell:
         overlap = Overlap(splits.dev or (), ())
         observed = _Observed(overlap, source.normalise, splits.train.count(), tell)
-        corpus = encode(splits.train, source, target, folder / "train", **limits, watch=observed)
+        corpus = encode(
+            splits.train, source, target, folder / "train", **limits, watch=observed, name=name
+        )
         if splits.dev is not None:
-            encode(splits.dev, source, target, folder / "dev", **limits)
+            encode(splits.dev, source, target, folder / "dev", **limits, name=dev_name)
     return _Encoded(corpus, too_long, observed)
 
 

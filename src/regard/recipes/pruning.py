@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from regard.files import copy_folder
 from regard.inference.translator import Translator, load
 from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_without, without
 from regard.models.parts import Parts
+from regard.recipes.outcome import pair_of
 from regard.runs import storage
 from regard.runs.card import write_card
 from regard.runs.claim import Claim
@@ -131,8 +131,8 @@ def _fell_too_far(before: dict[str, float], after: dict[str, float], points: flo
 def _validation_pairs(run: Run, count: int) -> list[tuple[str, str]]:
     """The first pairs of the run's validation set, as text."""
     corpus = run.corpus("dev")
-    rows = islice(iter(corpus), count)
-    return [(run.source.decode(source), run.target.decode(target)) for source, target in rows]
+    pairs = [pair_of(run, corpus, row) for row in range(min(count, len(corpus)))]
+    return [(pair.located, pair.targets[0]) for pair in pairs]
 
 
 class _HeadColumns(NamedTuple):

@@ -78,6 +78,7 @@ class Job:
 
     source: Sequence[int] = ()
     limit: int = 1  # the most steps, <eos> counted
+    positions: Sequence[int] = ()  # of the source's tokens; empty: one after the other
     prefix: Sequence[int] = ()  # the tokens the output begins with
     seed: int = 0
     number: int = 0  # the caller's

@@ -46,6 +46,17 @@ def find_reader(path: Path, layout: Layout, target_file: Path | None = None) -> 
     aligned files, for which `path` is either file or what their names have in common: "train" for
     train.en and train.de. `target_file`: another file, with the target of each line of `path`.
     """
+    reader = _recognised(path, layout, target_file)
+    if layout.positions is not None and reader.positions is None:
+        raise UserError(
+            f"{path}: data.positions={layout.positions} is a column of a TSV or CSV file, or a key "
+            f"of JSON; this file has neither"
+        )
+    return reader
+
+
+def _recognised(path: Path, layout: Layout, target_file: Path | None) -> Reader:
+    """The reader of a file, by what it holds."""
     if target_file is not None:
         return aligned_reader(path, target_file, layout)
     if layout.source and layout.target:

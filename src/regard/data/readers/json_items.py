@@ -49,15 +49,21 @@ def json_reader(path: Path, start: Start, layout: Layout) -> Reader:
     def rows(position: ReadSoFar | None) -> Rows:
         return enumerate(files.lines_of(path, position, start.encoding), 1)
 
-    def parse(line: bytes) -> list[str]:
+    def item_of(line: bytes) -> Any:
         text = text_of(line).strip()
         try:
-            item = _DECODER.decode(text or "{}")
+            return _DECODER.decode(text or "{}")
         except (ValueError, RecursionError):
             raise Skip("bad JSON") from None
-        return keys.texts(item)
 
-    return Reader((path,), rows, parse, notes)
+    def parse(line: bytes) -> list[str]:
+        return keys.texts(item_of(line))
+
+    def positions(line: bytes) -> Any:
+        return keys.positions_of(item_of(line))
+
+    has_positions = layout.positions is not None
+    return Reader((path,), rows, parse, notes, positions=positions if has_positions else None)
 
 
 def _text(start: Start) -> str:
@@ -114,7 +120,8 @@ def _document_reader(path: Path, start: Start, layout: Layout) -> Reader:
     def rows(position: ReadSoFar | None) -> Rows:
         return enumerate(_Document(path, start.encoding).items(position), 1)
 
-    return Reader((path,), rows, keys.texts, notes, unit="item")
+    positions = None if layout.positions is None else keys.positions_of
+    return Reader((path,), rows, keys.texts, notes, unit="item", positions=positions)
 
 
 class _Document:

@@ -25,10 +25,16 @@ class Keys:
     def __init__(self, layout: Layout) -> None:
         self.source = layout.source or "source"
         self.target = layout.target or "target"
+        self.positions = layout.positions
         self._named = layout.source is not None or layout.target is not None
 
     def check(self, where: str, item: Mapping[str, Any]) -> None:
         """Refuse keys that the first item lacks: they are the caller's mistake."""
+        if self.positions is not None and not _has(item, self.positions):
+            raise UserError(
+                f"{where}: no {shortened(self.positions)!r} (data.positions); it has "
+                f"{listed([*_names(item)])}"
+            )
         if all(_has(item, key) for key in (self.source, self.target)):
             return
         names = [*_names(item)]
@@ -43,7 +49,8 @@ class Keys:
 
     def unused(self, file: str, item: Mapping[str, Any]) -> list[str]:
         """A line that names the keys which are not read, if there are any."""
-        names = [name for name in _names(item) if name not in (self.source, self.target)]
+        used = (self.source, self.target, self.positions)
+        names = [name for name in _names(item) if name not in used]
         if not names:
             return []
         more = ", …" if len(names) > 5 else ""
@@ -66,6 +73,11 @@ class Keys:
             raise Skip("not two texts")
         _check_characters("".join(texts))
         return texts
+
+    def positions_of(self, item: Any) -> Any:
+        """What an object says about where the words of its source stand."""
+        assert self.positions is not None
+        return _get(item, self.positions) if isinstance(item, Mapping) else None
 
 
 def _check_characters(text: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.data.pairs import Pair, Skipped
+from regard.data.pairs import Pair, Skipped, read_positions
 from regard.data.readers import files
 from regard.data.readers.encodings import guess
 from regard.data.readers.files import ReadSoFar
@@ -31,6 +31,7 @@ class Layout:
     target: str | None = None
     header: str = "auto"
     encoding: str | None = None
+    positions: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Reader:
     parse: Callable[[Any], list[str]]
     notes: list[str] = field(default_factory=list)  # what a person should know; may grow
     unit: str = "line"  # what the rows are called
+    positions: Callable[[Any], Any] | None = None  # where the words of a row's source stand
 
     @property
     def name(self) -> str:
@@ -82,7 +84,7 @@ class Reader:
                 if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
                     raise Skip("too long")
                 found = True
-                yield Pair(source, tuple(targets), line)
+                yield Pair(source, tuple(targets), line, self._positions(row, line))
             except Skip as why:
                 skipped.add(name, line, str(why))
             except UnicodeDecodeError:
@@ -91,6 +93,11 @@ class Reader:
 
         if line >= 100 and undecodable > line / 10:
             raise self._wrong_encoding(undecodable, line)
+
+    def _positions(self, row: Any, line: int) -> tuple[int, ...]:
+        if self.positions is None:
+            return ()
+        return read_positions(self.positions(row), f"{self.name} {self.unit} {line}")
 
     def _hopeless(self, rows: int, skipped: Skipped) -> UserError:
         """The error that nobody need read on."""

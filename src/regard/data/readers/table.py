@@ -6,6 +6,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ class _Columns:
     source: int  # counted from 0
     target: int
     names: tuple[str, ...] | None = None  # of the header, if there is one
+    positions: int | None = None  # None: there is no such column
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """All that are read, source and target first."""
+        more = () if self.positions is None else (self.positions,)
+        return (self.source, self.target, *more)
 
 
 def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
@@ -68,7 +76,7 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
         notes += _header_notes(path, form, columns, sample)
     before = form.preface + (columns.names is not None)  # rows before the first pair
 
-    if form.separator == "\t" and not form.quoted and (columns.source, columns.target) == (0, 1):
+    if form.separator == "\t" and not form.quoted and columns.used == (0, 1):
         if not any(b"\t" in line for line in start.lines()):
             _offer_another_reading(path, start)
         plain_tsv = _PlainTsv(path, notes, noted=columns.names is not None and width > 2)
@@ -88,7 +96,9 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     def parse(cells: list[str] | None) -> list[str]:
         return _pick(cells, columns, width, form)
 
-    return Reader((path,), rows, parse, notes)
+    if columns.positions is None:
+        return Reader((path,), rows, parse, notes)
+    return Reader((path,), rows, parse, notes, positions=itemgetter(columns.positions))
 
 
 def _without_first(rows: Rows, count: int) -> Rows:
@@ -217,19 +227,24 @@ def _columns(path: Path, sample: list[list[str]], layout: Layout) -> _Columns:
     where = f"{path} line 1"
     source = _column(where, layout.source, first, names, "data.source")
     target = _column(where, layout.target, first, names, "data.target")
+    positions = _column(where, layout.positions, first, names, "data.positions")
+    usual = [column for column in [*usual, 0, 1, 2] if column != positions]
     if source is None:
-        source = next(column for column in [*usual, 0, 1] if column != target)
+        source = next(column for column in usual if column != target)
     if target is None:
-        target = next(column for column in [*usual, 0, 1] if column != source)
+        target = next(column for column in usual if column != source)
     if source == target:
         raise UserError(f"{path}: data.source and data.target are the same column")
-    return _Columns(source, target, names)
+    if positions in (source, target):
+        raise UserError(f"{path}: data.positions is the column of the source or of the target")
+    return _Columns(source, target, names, positions)
 
 
 def _has_header(path: Path, first: Sequence[str], others: list[list[str]], layout: Layout) -> bool:
     if layout.header != "auto":
         return layout.header == "yes"
-    asked = {plain(name) for name in (layout.source, layout.target) if name}
+    wanted = (layout.source, layout.target, layout.positions)
+    asked = {plain(name) for name in wanted if name}
     names = {name for name in asked if not name.isdecimal()}
     if names and names <= {plain(cell) for cell in first}:
         return True
@@ -277,10 +292,12 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
     notes = []
     if form.separator == "\t" and form.quoted:
         notes.append(f"{path.name}: cells are quoted; the quotes are removed")
-    used = (columns.source, columns.target)
+    used = columns.used
     if columns.names is not None:
         names = columns.names
         pair = f"{names[used[0]]} → {names[used[1]]}"
+        if columns.positions is not None:
+            pair += f", positions in {names[columns.positions]}"
         notes.append(
             f"{path.name}: line {form.preface + 1} is a header, {pair} (to read it as a pair, set "
             f"data.header=no)"
@@ -451,7 +468,7 @@ def _pick(cells: list[str] | None, columns: _Columns, width: int, form: _Form) -
         raise Skip("one column")
     if len(cells) > width and form.separator != "\t":
         raise Skip("too many columns: a separator inside a text needs quotes")
-    if len(cells) <= max(columns.source, columns.target):
+    if len(cells) <= max(columns.used):
         raise Skip("too few columns")
 
     texts = [cells[columns.source], cells[columns.target]]

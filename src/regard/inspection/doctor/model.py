@@ -25,6 +25,7 @@ from regard.inspection.doctor.files import (
 )
 from regard.models.seq2seq import Seq2Seq, summed_loss
 from regard.nn import Position, watch
+from regard.nn.masks import Rule, ask_rule
 from regard.records.attention import block_of
 from regard.search import Hypothesis, beam, greedy
 from regard.text.vocabulary import EOS
@@ -54,7 +55,7 @@ class Layer(NamedTuple):
     kind: str  # encoder, decoder or cross
     weights: Tensor  # (B, H, T, S)
     norms: Tensor  # (B, H, S), the length of the vector that each key hands over
-    allowed: Tensor  # (B, 1, T, S), True = may look; B and T may be 1 where it is all the same
+    allowed: Tensor  # (B, H, T, S), True = may look; B, H and T may be 1 where it is all the same
     real: Tensor  # (B, 1, T), True = no padding
 
 
@@ -80,11 +81,22 @@ def _layers(case: Case) -> list[Layer]:
         columns = torch.arange(weights.shape[3], device=weights.device)  # (S,)
 
         visible = _visible(case, kind, rows)
-        allowed = columns < visible[..., None]  # (B, T, S)
+        allowed = (columns < visible[..., None])[:, None]  # (B, 1, T, S)
+        rule = _own_rule(case, kind)
+        if rule is not None:
+            allowed = allowed & ask_rule(rule, rows[None], columns[None], weights.shape[1])
         lengths = batch.source_lengths if kind == "encoder" else batch.target_lengths
         real = rows < lengths[:, None, None]  # (B, 1, T)
-        layers.append(Layer(name, kind, weights, record.norms[name], allowed[:, None], real))
+        layers.append(Layer(name, kind, weights, record.norms[name], allowed, real))
     return layers
+
+
+def _own_rule(case: Case, kind: str) -> Rule | None:
+    """The user's own mask of this kind of attention."""
+    model = case.model
+    if kind == "encoder":
+        return model.encoder.mask_rule
+    return model.decoder.cross_rule if kind == "cross" else model.decoder.mask_rule
 
 
 def _visible(case: Case, kind: str, rows: Tensor) -> Tensor:
@@ -184,7 +196,7 @@ def _shortened(case: Case) -> Batch:
     count = 24 if _parameter_count(model) < LARGE else 8
 
     rows = []
-    for source, target in case.batch.to("cpu").rows()[:count]:
+    for source, target, *_ in case.batch.to("cpu").rows()[:count]:
         if len(source) > limit:
             source = [*source[: limit - 1], EOS]
         rows.append((source, target[: limit + 1]))
@@ -221,8 +233,9 @@ def _by_feature(output: Tensor) -> Tensor:
 
 
 def _sum_error(layer: Layer) -> float:
-    """How far from one the weights of a row sum, at most."""
-    errors = (layer.weights.sum(-1) - 1) * layer.real  # (B, H, T)
+    """How far from one the weights of a row sum, at most; zero if it may look at nothing."""
+    expected = layer.allowed.any(-1).float()  # (B, H, T)
+    errors = (layer.weights.sum(-1) - expected) * layer.real  # (B, H, T)
     return float(errors.abs().max())
 
 
@@ -539,9 +552,9 @@ def _relative_entropy(layer: Layer) -> Tensor:
 
     Only rows count that are real and may look at more than one key.
     """
-    keys = layer.allowed.sum(-1)  # (B, 1, T)
-    counted = layer.real & (keys > 1)  # (B, 1, T)
+    keys = layer.allowed.sum(-1)  # (B, 1 or H, T)
+    counted = layer.real & (keys > 1)  # (B, 1 or H, T)
     logs = layer.weights.clamp(min=1e-30).log()  # (B, H, T, S)
     entropy = -(layer.weights * logs).sum(-1)  # (B, H, T)
     relative = entropy / keys.clamp(min=2).log()  # (B, H, T)
-    return (relative * counted).sum((0, 2)) / counted.sum().clamp(min=1)
+    return (relative * counted).sum((0, 2)) / counted.sum((0, 2)).clamp(min=1)

@@ -78,6 +78,9 @@ def fits(model: Seq2Seq) -> bool:
     decoder = model.decoder
     if not isinstance(decoder, TransformerDecoder):
         return False
+    rules = (model.encoder.mask_rule, decoder.mask_rule, decoder.cross_rule)
+    if any(rule is not None for rule in rules):
+        return False  # nobody knows what the user's own rules do
     return not isinstance(decoder.position, Learned)  # which checks the largest position
 
 
@@ -116,7 +119,6 @@ def reserve(model: Seq2Seq, source: Tensor, lengths: Tensor, beams: int, steps: 
         own=own,
         cross=cross,
         lengths=lengths,
-        extra=None,
         at=at,
         seen=seen,
         wait=model.decoder.wait,

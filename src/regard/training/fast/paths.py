@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.config import Config, TransformerConfig
-from regard.data.batches import Batch
+from regard.data.batches import TENSORS, Batch
 from regard.errors import UserError
 from regard.models import Learner, Seq2Seq
-from regard.models.seq2seq import TENSORS, find_layouts
+from regard.models.seq2seq import find_layouts
 from regard.models.transformer import TransformerDecoder, TransformerEncoder
 from regard.nn import Layout
 from regard.text.vocabulary import PAD
@@ -41,6 +41,8 @@ def choose_path(
     if train.path != "auto":
         return train.path
     if device.type != "cuda" or not isinstance(config.model, TransformerConfig):
+        return "plain"
+    if config.model.has_own_masks or config.data.positions:
         return "plain"
     can_capture = train.accumulate == 1 and train.optimizer != "sgd"
     if can_capture and parameters < SMALL:
@@ -73,7 +75,7 @@ def prepare(batch: TrainingBatch, path: str, device: torch.device) -> TrainingBa
     """The batch on its device, with all that the path needs, so that the step need not ask."""
     if device.type != "cuda" or not isinstance(batch, Batch):
         return batch.to(device)
-    if path in ("captured", "compiled"):
+    if path in ("captured", "compiled") and not batch.has_own:
         batch = rounded(batch, packed=path == "compiled")
     if batch.layouts is None:
         batch = replace(batch, layouts=find_layouts(batch, packed=path == "packed"))
@@ -184,7 +186,9 @@ class CapturedStep:
 
     def __call__(self, batch: Batch) -> None:
         tokens = torch.tensor(float(batch.tokens)).pin_memory()  # ()
-        if self.warm < 3:  # optimiser and libraries first make what they will keep
+        # Optimiser and libraries first make what they will keep. A graph knows no masks and
+        # positions of the user's own.
+        if self.warm < 3 or batch.has_own:
             self.warm += 1
             self.step([batch], tokens.to(batch.device))
             return
