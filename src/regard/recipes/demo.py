@@ -13,7 +13,7 @@ from regard.runs.claim import Taken, numbered
 from regard.runs.run import Run
 
 COURSE = ["go .", "i lost .", "he's calm .", "i'm home ."]
-"""Sentences of the course, which stand in the training data."""
+"""Sentences of the course, which are in the training data."""
 
 
 def demo(out: Path | None = None) -> Path:
