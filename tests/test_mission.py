@@ -14,9 +14,10 @@ from regard.config import all_settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "mission.md").read_text(encoding="utf-8")
+PROMISES, _, COURSE = PAGE.partition("## 12. ")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in PAGE.splitlines()
+    for line in PROMISES.splitlines()
     if line.startswith("| ") and not line.startswith("| promise")
 ]
 SETTINGS = {spec.full_name: spec for spec in all_settings()}
@@ -53,6 +54,23 @@ def test_every_test_exists():
 def test_every_command_call_setting_and_file_exists():
     for code in codes(1):
         check(code)
+
+
+def course_rows():
+    """The rows of the course, ranges written out: A1–A3 is A1, A2, A3."""
+    for group, first, last in re.findall(r"\b([A-E])(\d+)(?:–[A-E](\d+))?", COURSE):
+        for number in range(int(first), int(last or first) + 1):
+            yield f"{group}{number}".lower()
+
+
+def test_every_row_of_the_course_has_a_test():
+    names = set()
+    for path in (ROOT / "tests" / "course").glob("test_*.py"):
+        names |= names_in(path.relative_to(ROOT / "tests"))
+    tested = {row for name in names for row in re.findall(r"(?<=_)[a-e]\d+(?=_)", name)}
+    rows = list(course_rows())
+    assert len(rows) > 70
+    assert [row for row in rows if row not in tested] == []
 
 
 def check(code):
