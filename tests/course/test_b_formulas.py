@@ -11,6 +11,8 @@ import torch
 
 from regard.config import TextConfig, TransformerConfig
 from regard.data.batches import Batches, collate
+from regard.data.corpus import encode
+from regard.data.pairs import Skipped
 from regard.data.splits import open_data
 from regard.models import build_model
 from regard.nn import Mask, masked_softmax, sinusoids
@@ -53,26 +55,19 @@ def tokenizer(formulas):
     return train_tokenizer(text.tokenizer, texts, size=text.size, reserved=text.reserved)
 
 
-class Rows:
-    """Pairs of texts as rows of ids, such as a corpus on disk holds."""
-
-    def __init__(self, pairs, tokenizer):
-        sources = tokenizer.encode_batch([source for source, _ in pairs])
-        targets = tokenizer.encode_batch([target for _, target in pairs])
-        self.rows = [([*a, EOS], [BOS, *b, EOS]) for a, b in zip(sources, targets)]
-        self.source_lengths = torch.tensor([len(a) for a, _ in self.rows]).numpy()
-        self.target_lengths = torch.tensor([len(b) - 1 for _, b in self.rows]).numpy()
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, i):
-        return self.rows[i]
+def rows_of(pairs, tokenizer):
+    """Pairs of texts as rows of ids, such as a corpus holds."""
+    return [
+        ([*tokenizer.encode(source), EOS], [BOS, *tokenizer.encode(target), EOS])
+        for source, target in pairs
+    ]
 
 
 @pytest.fixture(scope="module")
-def rows(formulas, tokenizer):
-    return Rows(formulas, tokenizer)
+def corpus(splits, tokenizer, tmp_path_factory):
+    """All training pairs as ids."""
+    folder = tmp_path_factory.mktemp("course") / "train"
+    return encode(splits.train, tokenizer, tokenizer, folder, max_length=64, skipped=Skipped())
 
 
 def network(**settings):
@@ -107,18 +102,22 @@ def test_b5_special_tokens(tokenizer):
     assert tokenizer.encode("1x2")[1] == UNK
 
 
-def test_b6_every_answer_keeps_its_end(rows, formulas):
+def test_b6_every_answer_keeps_its_end(corpus, formulas):
     """No <eos> is lost to a length limit, also not that of -1759, the longest kind of answer."""
     longest = max(len(target) for _, target in formulas)
     assert longest == len("-1759")
-    assert max(rows.target_lengths) == longest + 1
-    assert all(target[0] == BOS and target[-1] == EOS for _, target in rows.rows)
-    assert all(source[-1] == EOS for source, _ in rows.rows)
+    assert len(corpus) == len(formulas)
+    assert max(corpus.target_lengths) == longest + 1
+    for i in range(len(corpus)):
+        source, target = corpus[i]
+        assert source[-1] == EOS
+        assert target[0] == BOS
+        assert target[-1] == EOS
 
 
 def test_b7_padding(tokenizer):
     """Shorter rows are filled up with <pad>, and their lengths are told."""
-    batch = collate(Rows([("1+2", "3"), ("649+864", "1513")], tokenizer).rows)
+    batch = collate(rows_of([("1+2", "3"), ("649+864", "1513")], tokenizer))
     assert batch.source.shape == (2, 8)
     assert batch.source_lengths.tolist() == [4, 8]
     assert batch.source[0, 4:].eq(PAD).all()
@@ -129,7 +128,7 @@ def test_b7_padding(tokenizer):
 
 def test_b8_the_padding_mask(tokenizer):
     """True where a real token stands: nobody looks at padding, at any query."""
-    batch = collate(Rows([("1+2", "3"), ("649+864", "1513")], tokenizer).rows)
+    batch = collate(rows_of([("1+2", "3"), ("649+864", "1513")], tokenizer))
     mask = Mask(key_lengths=batch.source_lengths).dense(8, 8)
     assert torch.equal(mask, batch.source.ne(PAD)[:, None, None].expand(2, 1, 8, 8))
     weights = masked_softmax(torch.randn(2, 4, 8, 8), mask)
@@ -147,7 +146,7 @@ def test_b9_the_mask_of_the_future():
 
 def test_b10_y_prev_is_the_answer_a_token_later(tokenizer):
     """The decoder reads <bos> and the answer, and predicts the answer and <eos>."""
-    batch = collate(Rows([("649+864", "1513"), ("1+2", "3")], tokenizer).rows)
+    batch = collate(rows_of([("649+864", "1513"), ("1+2", "3")], tokenizer))
     answer = tokenizer.encode("1513")
     assert batch.target_in[0].tolist() == [BOS, *answer]
     assert batch.target_out[0].tolist() == [*answer, EOS]
@@ -156,9 +155,9 @@ def test_b10_y_prev_is_the_answer_a_token_later(tokenizer):
     assert batch.target_out[1].tolist() == [*short, EOS, PAD, PAD, PAD]
 
 
-def test_b11_batches_of_125(rows):
+def test_b11_batches_of_125(corpus):
     """80 batches an epoch, each formula once, all of them tensors of ids and lengths."""
-    batches = Batches(rows, sentences=125, seed=1)
+    batches = Batches(corpus, sentences=125, seed=1)
     assert batches.per_epoch == 80
     seen = torch.cat([torch.tensor(batches.indices(step)) for step in range(80)])
     assert torch.equal(seen.sort().values, torch.arange(10_000))
@@ -199,10 +198,10 @@ def test_b15_sinusoids_or_none(close):
     close(seen["sinusoidal"], embedded + waves)
 
 
-def test_b17_shapes(rows):
+def test_b17_shapes(corpus):
     """(B, S) and (B, T) in; a memory of (B, S, 64) between; a logit for each of 16 tokens out."""
     model = network()
-    batch = collate(rows.rows[:125])
+    batch = collate([corpus[i] for i in range(125)])
     memory = model.encoder(batch.source, batch.source_lengths)
     assert memory.states.shape == (*batch.source.shape, 64)
     logits = model(batch.source, batch.source_lengths, batch.target_in)
