@@ -20,7 +20,6 @@ NOT_THERE = "he's calm ."
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not FILE.is_file(), reason=f"needs {FILE} (set REGARD_DATA)"),
-    pytest.mark.filterwarnings("ignore:.*are not used"),
 ]
 
 
