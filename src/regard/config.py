@@ -546,9 +546,10 @@ class TrainConfig(Bounded):
         least=0,
         most=1000,
     )
-    metric: Literal["loss", "accuracy", "exact_match", "bleu"] = setting(
+    metric: Literal["loss", "accuracy", "exact_match", "bleu", "step"] = setting(
         "loss",
-        "Validation metric that selects the best checkpoint; custom:Name for your own.",
+        "Validation metric that selects the best checkpoint. step: the last one. "
+        "custom:Name: your own.",
         custom=True,
     )
     callback: Literal["none"] = setting(

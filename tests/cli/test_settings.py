@@ -35,7 +35,7 @@ def test_every_setting_has_a_line_and_its_help():
 
 def test_one_setting_tells_what_is_allowed():
     assert call("train.metric").splitlines()[0] == "train.metric=loss"
-    assert "Allowed: loss, accuracy, exact_match, bleu, custom:Name." in " ".join(
+    assert "Allowed: loss, accuracy, exact_match, bleu, step, custom:Name." in " ".join(
         call("train.metric").split()
     )
     assert "Allowed: a whole number, from 1 to 65,536." in " ".join(call("model.width").split())

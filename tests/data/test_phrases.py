@@ -5,6 +5,7 @@ independent checker.
 import random
 import re
 import tomllib
+from collections import Counter
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 import regard.data.tasks.phrases as module
 from regard.data.splits import open_data
 from regard.data.tasks import TASKS
-from regard.data.tasks.phrases import PhrasePair, phrases, split_of
+from regard.data.tasks.phrases import SHORT, PhrasePair, phrases, split_of
 from regard.errors import UserError
 
 WORDS = tomllib.loads(Path(module.__file__).with_name("phrases.toml").read_text(encoding="utf-8"))
@@ -441,3 +442,12 @@ def test_the_english_is_spelt(train: list[PhrasePair]) -> None:
 def test_the_checker_can_fail(checker: Checker, right: str, wrong: str) -> None:
     assert checker.errors(right) == []
     assert checker.errors(wrong)
+
+
+def test_short_sentences_of_all_kinds_are_drawn(train: list[PhrasePair]) -> None:
+    """Else a short sentence of a rare kind, such as "he's home", would be learned by chance."""
+    short = [p for p in train if len(p.english.rstrip(" .!?").split()) <= SHORT]
+    assert len(short) > 0.25 * len(train)
+    kinds = Counter(re.match(r"\w+", p.key[0])[0] for p in short)
+    assert set(kinds) == {"action", "wish", "quality", "possession", "place", "order"}
+    assert min(kinds.values()) > 0.04 * len(short)

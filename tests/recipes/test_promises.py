@@ -37,8 +37,9 @@ def test_calculator(tmp_path):
     )
 
 
-def test_demo(tmp_path):
-    run = trained(tmp_path, "phrases", "demo")
-    assert regard.evaluate(run).report.bleu >= 90
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_demo(tmp_path, seed):
+    run = trained(tmp_path, "phrases", "demo", train={"seed": seed})
+    assert regard.evaluate(run).report.bleu >= 95
     answers = [result.text for result in regard.load(run)(COURSE)]
     assert answers == ["va !", "j'ai perdu .", "il est calme .", "je suis chez moi ."]

@@ -83,6 +83,12 @@ def test_patience():
     assert of(events, "save")[-1] == 12
 
 
+def test_the_last_is_the_best_by_step():
+    made = trainer(steps=6, evaluate_every=2, metric="step")
+    fit(made, losses=[1.0, 3.0, 2.0])
+    assert made.progress.best_name == "step-00000006"
+
+
 def test_stop_saves():
     asked = iter([False, False, True])
     made = trainer(save_every=1000)

@@ -1,7 +1,9 @@
 """Train a small translator on built-in sentences in about three minutes, and look at it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from regard.data.tasks.phrases import FIXED
 from regard.display import shell_word
 from regard.inference.translator import Translator, load
 from regard.recipes.evaluation import Evaluation, evaluate
@@ -11,6 +13,7 @@ from regard.runs.claim import Taken, numbered
 from regard.runs.run import Run
 
 COURSE = ["go .", "i lost .", "he's calm .", "i'm home ."]
+"""Sentences of the course, which are in the training data."""
 
 
 def demo(out: Path | None = None) -> Path:
@@ -52,13 +55,21 @@ def demo(out: Path | None = None) -> Path:
 
 
 def _examples(evaluation: Evaluation, translator: Translator) -> list[tuple[str, str, str]]:
-    """Rows of a table: sentences that the model has never seen, and of some that it has."""
+    """Rows of a table: sentences that the model has never seen, and some that it has."""
     rows = []
     for pair, answer in list(zip(evaluation.pairs, evaluation.answers, strict=True))[:8]:
-        reference = "✓ the same" if answer in pair.targets else pair.targets[0]
-        rows.append((pair.source, answer, reference))
-    seen = translator.translate(COURSE)
-    return rows + [(result.source, result.text, "(seen in training)") for result in seen]
+        rows.append((pair.source, answer, _verdict(answer, pair.targets)))
+
+    known = {phrase.english: phrase.french for phrase in FIXED}
+    for result in translator.translate(COURSE):
+        verdict = _verdict(result.text, [known[result.source]])
+        rows.append((result.source, result.text, f"{verdict} (seen in training)"))
+    return rows
+
+
+def _verdict(answer: str, references: Sequence[str]) -> str:
+    """Whether an answer is right; if it is wrong, what would be."""
+    return "✓ the same" if answer in references else f"✗ {references[0]}"
 
 
 def _train_beside(first: Path, reporter: Reporter) -> Run:

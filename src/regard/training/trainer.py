@@ -410,6 +410,7 @@ class Trainer:
     def better(self, scores: Mapping[str, float]) -> bool:
         """Whether these dev scores are the best so far; if so, they are the ones to beat."""
         metric = self.config.metric
+        scores = {"step": self.progress.step, **scores}
         value = scores[metric] if metric == "loss" else -scores[metric]
         if value >= self.progress.best:
             return False

@@ -23,6 +23,9 @@ Key = tuple[str, str, str]
 
 Rng = random.Random
 
+SHORT = 4
+"""Words of a short sentence at most, its end not counted."""
+
 PATIENCE = 100_000
 """Draws in a row without a new sentence before the grammar is called exhausted."""
 
@@ -430,7 +433,10 @@ def _at_home(subject: NounPhrase) -> Predicate:
     return Predicate(BE, "home", f"chez {stressed}", "", "home")
 
 
-KINDS: list[Callable[[Rng, bool], tuple[NounPhrase, Predicate]]] = [
+Kind = Callable[[Rng, bool], tuple[NounPhrase, Predicate]]
+"""Draws a subject and a predicate; whether they are negated is given."""
+
+KINDS: list[Kind] = [
     *[action] * 6,
     *[wish, quality] * 2,
     possession,
@@ -438,9 +444,9 @@ KINDS: list[Callable[[Rng, bool], tuple[NounPhrase, Predicate]]] = [
 ]
 
 
-def sentence(rng: Rng) -> PhrasePair:
-    """Draw a sentence that is stated, negated or asked."""
-    kind = rng.choice(KINDS)
+def sentence(rng: Rng, kinds: Sequence[Kind] = KINDS) -> PhrasePair:
+    """Draw a sentence of one of the kinds that is stated, negated or asked."""
+    kind = rng.choice(kinds)
     form = rng.choice(("", "", "-not", "?"))
     ask = form == "?"
     subject, predicate = kind(rng, form == "-not")
@@ -493,6 +499,24 @@ def order(rng: Rng) -> PhrasePair:
     return PhrasePair(spelt(english, "english"), spelt(french, "french"), key)
 
 
+def short_sentence(rng: Rng) -> PhrasePair:
+    """Draw a short sentence or order, all kinds equally often, also those that are rarely short."""
+    kind = rng.choice([None, *dict.fromkeys(KINDS)])
+    while True:
+        phrase = order(rng) if kind is None else sentence(rng, [kind])
+        words = phrase.english.rstrip(" .!?").split()
+        if len(words) <= SHORT:
+            return phrase
+
+
+def any_sentence(rng: Rng) -> PhrasePair:
+    """Draw a sentence or an order of any length, one in five of them short."""
+    lot = rng.random()
+    if lot < 0.2:
+        return short_sentence(rng)
+    return order(rng) if lot < 0.27 else sentence(rng)
+
+
 FIXED = [
     PhrasePair(english, french, (kind, head, word))
     for english, french, kind, head, word in rows(WORDS["fixed"])
@@ -515,7 +539,7 @@ def phrases(rng: Rng, split: str) -> Iterator[PhrasePair]:
     seen = {phrase.english for phrase in FIXED}
     misses = 0
     while misses < PATIENCE:
-        phrase = order(rng) if rng.random() < 0.08 else sentence(rng)
+        phrase = any_sentence(rng)
         misses += 1
         if phrase.english not in seen and split_of(phrase.key) == split:
             seen.add(phrase.english)
