@@ -70,6 +70,8 @@ WINDOW = {"cpu": 1024, "gpu": 8192}
 
 A GPU wants more of them side by side.
 """
+LONG = 100_000
+"""Characters from which a text is cut without counting its tokens first."""
 PARTS = 4
 """How many times as many sentences are decoded together, where texts are split into sentences."""
 
@@ -293,11 +295,14 @@ class Translator:
 
         stream = map(self._located, _with_positions(texts, positions))
         while chunk := list(islice(stream, window or self._window())):
-            encoded = self.source.encode_batch(chunk)
-            self._count(sum(map(len, encoded)))
+            encoded = self._encoded(chunk, uncut=bool(prefix or must))
+            self._count(
+                sum(
+                    len(text) // 4 if ids is None else len(ids) for text, ids in zip(chunk, encoded)
+                )
+            )
 
-            uncut = bool(prefix or must)
-            rows = [self._cut(text, len(ids), uncut) for text, ids in zip(chunk, encoded)]
+            rows = [self._cut(text, ids, bool(prefix or must)) for text, ids in zip(chunk, encoded)]
             group = PARTS * (window or self._window())
             results = self._in_groups(rows, encoded, group, answers)
 
@@ -319,10 +324,25 @@ class Translator:
             )
         return Located(words, read_positions(positions, repr(words[:40])))
 
+    def _encoded(self, texts: list[str], uncut: bool) -> list[list[int] | None]:
+        """The ids of each text; None: it is so long that it will be cut, and encoded in parts.
+
+        While it works, a tokenizer takes some 300 bytes of memory a token. uncut: whether texts
+        must stay in one part.
+        """
+        uncut = uncut or not self.search.split or self.seen == 0
+        least = max(LONG, 20 * self.seen)  # tokens of 20 characters: none has so long ones
+        is_long = [
+            len(text) >= least and not uncut and not isinstance(text, Located) for text in texts
+        ]
+        others = [text for text, long in zip(texts, is_long) if not long]
+        ids = iter(self.source.encode_batch(others))
+        return [None if long else next(ids) for long in is_long]
+
     def _in_groups(
         self,
         rows: Iterable[list[tuple[str, str]]],
-        encoded: Iterable[list[int]],
+        encoded: Iterable[list[int] | None],
         size: int,
         answers: Callable[[list[str], list[list[int]]], Iterator[Result]],
     ) -> Iterator[Result]:
@@ -342,14 +362,14 @@ class Translator:
     def _window(self) -> int:
         return WINDOW["cpu" if self.device.type == "cpu" else "gpu"]
 
-    def _cut(self, text: str, length: int, uncut: bool) -> list[tuple[str, str]]:
+    def _cut(self, text: str, ids: list[int] | None, uncut: bool) -> list[tuple[str, str]]:
         """The text in parts, each with the gap behind it.
 
-        There is only one part unless the text is longer than anything in training. length: its
-        tokens. uncut: whether it must stay in one part.
+        There is only one part unless the text is longer than anything in training. ids: of the
+        text, or None if it surely is longer. uncut: whether it must stay in one part.
         """
-        uncut = uncut or isinstance(text, Located)
-        if uncut or not self.search.split or not 0 < self.seen <= length:
+        uncut = uncut or not self.search.split or isinstance(text, Located)
+        if uncut or (ids is not None and not 0 < self.seen <= len(ids)):
             return [(text, "")]
 
         def count(part: str) -> int:
