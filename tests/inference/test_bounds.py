@@ -235,3 +235,24 @@ def test_a_long_text_is_decoded_in_groups(translator, monkeypatch):
     assert max(sizes) == 40
     assert sum(sizes) >= 300
     assert result.text == expected.text
+
+
+def test_a_very_long_text_is_never_encoded_as_a_whole(translator, monkeypatch):
+    lines = [" ".join("abcdefghij"[i % 3 : 3 + i % 7]) for i in range(300)]
+    text = "\n".join(lines)
+    short = lines[5]
+    expected = translator([text, short, text])
+
+    lengths = []
+    real = translator.source.encode_batch
+
+    def encode(texts):
+        lengths.extend(map(len, texts))
+        return real(texts)
+
+    monkeypatch.setattr(translator.source, "encode_batch", encode)
+    monkeypatch.setattr("regard.inference.translator.LONG", len(text))
+    assert translator([text, short, text]) == expected
+    assert max(lengths) < len(text)
+    assert translator(text, prefix="a").parts == []  # must stay whole
+    assert max(lengths) == len(text)
