@@ -76,6 +76,14 @@ def test_b20_the_loss_ignores_padding(close):
     close(sums.loss / sums.tokens, F.cross_entropy(rows, answers, ignore_index=PAD))
 
 
+def test_b21_accuracy_with_an_ignored_index():
+    """Five of eight tokens are right, of which one is padding: four of seven."""
+    target = torch.tensor([[4, 5, 6, EOS], [7, 8, EOS, PAD]])
+    predicted = torch.tensor([[4, 5, 9, EOS], [7, 9, 9, PAD]])
+    assert accuracy(predicted, target, ignore=PAD) == 4 / 7
+    assert accuracy(predicted, target) == 5 / 8
+
+
 def test_b22_training_is_plain_adam(close, steps):
     """Adam at 1e-3, constant, without clipping, decay or smoothing: the same weights as by hand.
 
