@@ -187,6 +187,8 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert "\n" not in str(error.value)
     monkeypatch.delenv("REGARD_DATA")
     with pytest.raises(UserError, match="REGARD_DATA, which is not set"):
+        open_data("wmt14")
+    with pytest.raises(UserError, match="multi30k is not here; fetch it first: regard data fetch"):
         open_data("multi30k")
     for options in ({"group": "line"}, {"limit": 0}, {"dev": -1}, {"options": {"complexity": 3}}):
         with pytest.raises(UserError):

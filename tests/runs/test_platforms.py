@@ -112,7 +112,7 @@ def test_windows_paths_in_settings_and_commands(monkeypatch):
     assert tomllib.loads(written)["data"]["source"] == r"\\server\share"
 
     monkeypatch.setattr(training, "Path", PureWindowsPath)
-    request = training._Request(path, None, {}, True)
+    request = training._Request(path, None, {}, {}, True)
     assert str(request.first_folder) == r"runs\pairs"
 
     assert shell_word(PureWindowsPath(r"C:\runs\demo-2")) == r"C:\runs\demo-2"

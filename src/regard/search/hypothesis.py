@@ -78,10 +78,10 @@ class Job:
 
     source: Sequence[int] = ()
     limit: int = 1  # the most steps, <eos> counted
-    positions: Sequence[int] = ()  # of the source's tokens; empty: one after the other
     prefix: Sequence[int] = ()  # the tokens the output begins with
     seed: int = 0
     number: int = 0  # the caller's
+    positions: Sequence[int] = ()  # of the source's tokens; empty: one after the other
     age: int = 0  # steps taken
     led: bool = False  # its best candidate has ended, at some step
     ended: list[tuple[int, Hypothesis]] = field(default_factory=list)  # with their slots
