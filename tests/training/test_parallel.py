@@ -388,6 +388,7 @@ def test_one_is_killed(training, rank):
     goes_on(run)
 
 
+@pytest.mark.slow
 def test_one_has_a_mistake(training):
     run, process = training(**{"raise": 12})
     code, said = ended(process, within=120)
