@@ -140,8 +140,7 @@ def test_the_translators_record(model, letters, sum_error):
     """Offsets, sums of one and zeros where nothing may be seen, in every way of putting heads
     together.
     """
-    if model.decoder.mask_rule is not None or model.decoder.cross_rule is not None:
-        pytest.skip("its masks leave some tokens nothing to look at")
+    has_own_masks = model.decoder.mask_rule is not None or model.decoder.cross_rule is not None
     result = Translator(model, letters, letters)("abc  ni")
     record = result.attention
     assert record is result.attention  # computed once
@@ -161,6 +160,10 @@ def test_the_translators_record(model, letters, sum_error):
         # Rows of weights that add up to one, kept in fp32: rounded, and a rollout multiplies two
         # such matrices per layer.
         once = sum_error(weights.shape[-1])
+        if has_own_masks:  # which may leave a token nothing to look at: all its weights are zero
+            sums = weights.sum(-1)
+            assert (np.minimum(abs(sums - 1), abs(sums)) <= once).all()
+            continue
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=once)
         often = once * (1 + 2 * sum(len(layers) for layers in record.blocks.values()))
         hidden = (weights == 0).all((0, 1))

@@ -167,7 +167,8 @@ class _File:
                     f"{self._path.name}"
                 )
             try:
-                with pq.ParquetFile(file, buffer_size=_BUFFER, **options) as table:  # type: ignore[no-untyped-call]
+                open_table: Any = pq.ParquetFile  # which has no types
+                with open_table(file, buffer_size=_BUFFER, **options) as table:
                     yield table
             except (ArrowException, OSError) as error:
                 why = ascii(str(error).partition("\n")[0][:120])[1:-1]
