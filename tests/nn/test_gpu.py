@@ -282,7 +282,7 @@ def test_decoding_looks_by_triton(gpu, dtype, monkeypatch):
         {name: value.double() for name, value in attention.state_dict().items()}
     )
     reference.fused = False
-    slow = reference(x.double(), reference.project(source.double()), mask)
+    slow = reference.attend_to(x.double(), reference.project(source.double()), mask)
     # Four products, each of up to 128 numbers, rounded once each to the type.
     error = 4 * (2 * UNIT[dtype] + 128 * 2**-24)
     assert float((fast.double() - slow).norm()) <= error * float(slow.norm()) + error

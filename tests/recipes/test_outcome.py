@@ -49,7 +49,7 @@ def test_the_number_of_parameters_is_told_once(told):
 
 
 def test_a_time_limit_is_told_at_the_end(told):
-    _, said = told(steps=100_000, minutes=1e-4, warmup=50_000, evaluate_every=50_000)
+    _, said = told(steps=100_000, minutes=1e-4, warmup=50_000, evaluate_every=50_000, path="plain")
     assert "all within the warm-up of 50,000 steps (done around" in said
     assert re.search(
         r"Stopped at step \d+ of 100,000: the time limit is reached \(train.minutes=0.0001\), "

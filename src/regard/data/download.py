@@ -89,6 +89,7 @@ def _ask(url: str, done: int, tag_path: Path) -> Any:
             nothing_left = error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
             if not done or not nothing_left:
                 raise
+            error.close()
     return _ask(url, 0, tag_path)  # all of it is here, or of another version: once more
 
 
@@ -108,6 +109,7 @@ def _network_faults_told(url: str) -> Iterator[None]:
     try:
         yield
     except HTTPError as error:
+        error.close()
         raise Failed(f"{url}: the server answers {error.code} {error.reason}") from error
     except (URLError, HTTPException, OSError) as error:
         reason = getattr(error, "reason", None) or error
