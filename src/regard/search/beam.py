@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.search.engine import Paths, Search, together
 from regard.search.hypothesis import Hypothesis, Job, S, Step
+from regard.search.normalizer import log_normalizer
 
 
 @dataclass
@@ -124,6 +125,6 @@ def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ids = ids[:, :count].sort(-1).values  # (R, C)
     values, order = logits.gather(-1, ids).sort(stable=True, dim=-1, descending=True)  # (R, C)
 
-    total = logits.logsumexp(-1, keepdim=True)  # (R, 1), -inf where nothing is allowed
+    total = log_normalizer(logits)  # (R, 1), -inf where nothing is allowed
     logprobs = (values - total).where(total != -torch.inf, -torch.inf)  # (R, C)
     return logprobs, ids.gather(-1, order)

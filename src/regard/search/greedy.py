@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.search.beam import Beam
 from regard.search.engine import Paths, Search, together
 from regard.search.hypothesis import Hypothesis, Job, S, Step
+from regard.search.normalizer import log_normalizer
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Greedy:
     def grow(self, live: Paths, logits: Tensor, jobs: Sequence[Job]) -> Paths:
         """Every hypothesis with the token that was picked for it, in its slot."""
         ids = self.pick(logits, jobs).unsqueeze(-1)  # (R, 1)
-        total = logits.logsumexp(-1, keepdim=True)  # (R, 1)
+        total = log_normalizer(logits)  # (R, 1)
 
         # total - total is NaN where a logit is infinite: so is the logprob, which would be -inf.
         logprobs = logits.gather(-1, ids) - total + (total - total)  # (R, 1)
