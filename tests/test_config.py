@@ -178,6 +178,8 @@ COMPANIONS = {
     "model.wait rnn": {"bidirectional": False},
     "model.readout rnn": {"attention": "before"},
     "train.steps": {"epochs": 1},
+    "train.decay_start": {"schedule": "wsd", "decay_end": 10**8},
+    "train.decay_end": {"schedule": "wsd"},
 }
 
 
@@ -556,3 +558,16 @@ def test_special_files_are_not_read(tmp_path):
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(UserError, match="not a regular file"):
             read_toml(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"decay_start": 5, "decay_end": 9}, "need train.schedule=wsd"),
+        ({"schedule": "wsd", "decay_start": 5}, "the end must come after the start"),
+        ({"schedule": "wsd", "decay_start": 5, "decay_end": 5}, "the end must come after"),
+    ],
+)
+def test_a_decay_that_cannot_be_is_refused(settings, words):
+    with pytest.raises(UserError, match=words):
+        build({"train": settings})

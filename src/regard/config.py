@@ -469,11 +469,24 @@ class TrainConfig(Bounded):
         "adamw", "Optimizer; muon: Muon for the matrices of the layers, AdamW for everything else."
     )
     rate: float = setting(1e-3, "Peak learning rate.", least=0, most=1000)
-    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear"] = setting(
-        "inverse_sqrt", "Learning rate schedule after the warmup."
+    schedule: Literal["constant", "inverse_sqrt", "cosine", "linear", "wsd"] = setting(
+        "inverse_sqrt",
+        "Learning rate schedule after the warmup; wsd: constant, then to zero at the end.",
     )
     warmup: int = setting(
         400, "Steps over which the learning rate rises linearly from zero.", least=0, most=10**8
+    )
+    decay_start: int = setting(
+        0,
+        "For wsd: step at which the rate begins to fall. 0: on a plateau, or for the last fifth.",
+        least=0,
+        below=10**8,
+    )
+    decay_end: int = setting(
+        0,
+        "For wsd: step at which the rate is zero and training ends. 0: set with decay_start.",
+        least=0,
+        most=10**8,
     )
     betas: tuple[float, float] = setting((0.9, 0.98), "Betas for Adam and AdamW.", least=0, below=1)
     weight_decay: float = setting(
@@ -567,11 +580,26 @@ class TrainConfig(Bounded):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_length()
+        self._check_decay()
         self._check_optimizer()
 
     def _check_length(self) -> None:
         if not self.epochs and not self.steps:
             raise UserError("train.steps=0 and train.epochs=0: nothing to train; set one of them")
+
+    def _check_decay(self) -> None:
+        if self.decay_start == self.decay_end == 0:
+            return
+        if self.schedule != "wsd":
+            raise UserError(
+                f"train.decay_start and train.decay_end need train.schedule=wsd; it is "
+                f"{self.schedule}"
+            )
+        if not self.decay_start < self.decay_end:
+            raise UserError(
+                f"train.decay_start={self.decay_start} and train.decay_end={self.decay_end}: the "
+                f"end must come after the start; set both, or neither"
+            )
 
     def _check_optimizer(self) -> None:
         if self.optimizer == "muon" and self.strategy == "fsdp":

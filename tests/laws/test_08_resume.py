@@ -61,6 +61,7 @@ AT_RANDOM = {"batching": "random", "batch_sentences": 0, "batch_tokens": 50}
 CASES = {
     "transformer": ("transformer", {}, {}),
     "rnn-accumulate": ("rnn", {"accumulate": 2, "optimizer": "sgd"}, AT_RANDOM),
+    "wsd": ("transformer", {"schedule": "wsd", "average": 0, "ema": 0.9}, {}),
 }
 
 
@@ -174,6 +175,104 @@ def test_resuming_what_patience_ended_changes_nothing(tmp_path):
     again = regard.train("copy", out=run.path, resume=True, reporter=Silent())
     assert log(again) == records
     assert digests(again) == bits
+
+
+def learned(run, step):
+    """Weights, average and optimiser of a checkpoint."""
+    folder = run.path / "checkpoints" / f"step-{step:08d}"
+    files = sorted(folder.glob("*.safetensors"))
+    assert len(files) == 3
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_the_decay_is_decided_once_and_noted(tmp_path):
+    """At four fifths of the steps; the checkpoint of that step stays."""
+    run = train(tmp_path / "run", "wsd", save_every=100)
+    settings = run.config.train
+    assert (settings.decay_start, settings.decay_end) == (20, 24)
+    assert "step-00000020" in run.checkpoints()
+    rates = [record["rate"] for record in log(run) if record["kind"] == "train"]
+    assert rates == pytest.approx([1e-3 * share for share in (0.8, 1, 1, 1, 1, 0.25)])
+
+
+def test_a_training_made_longer_is_one_that_was_told_the_same_steps(tmp_path):
+    short = train(tmp_path / "run", "wsd")
+    assert short.config.train.decay_end == STEPS
+    longer = regard.train(
+        "copy", out=short.path, resume=True, reporter=Silent(), train={"steps": 45}
+    )
+    assert (longer.config.train.decay_start, longer.config.train.decay_end) == (36, 45)
+
+    told = train(tmp_path / "told", "wsd", steps=45, decay_start=36, decay_end=45)
+    assert learned(longer, 45) == learned(told, 45)
+    assert learned(longer, 36) == learned(told, 36)
+    assert log(longer) == log(told)
+
+
+def test_what_a_short_training_reached_stays_until_a_longer_one_is_better(tmp_path, stop_after):
+    short = train(tmp_path / "run", "wsd", evaluate_every=4)
+    best = short.best
+    assert best == "step-00000024"
+    weights = short.checkpoint(best)["model.safetensors"]
+
+    stop_after(22)  # before it was evaluated again
+    with pytest.raises(Interrupted):
+        regard.train("copy", out=short.path, resume=True, reporter=Silent(), train={"steps": 90})
+    going_on = regard.Run.open(short.path)
+    assert going_on.best == "shorter"
+    assert going_on.best_checkpoint()["model.safetensors"] == weights
+    assert going_on.checkpoints()[-1] == "step-00000022"
+
+    done = regard.train("copy", out=short.path, resume=True, reporter=Silent())
+    assert done.best == "step-00000090"
+    assert not (done.path / "checkpoints" / "shorter").exists()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_stopped_while_the_decay_is_decided(tmp_path, monkeypatch, moment):
+    """Whether or not the decision was noted, the training that goes on is the same."""
+    expected = train(tmp_path / "expected", "wsd")
+    change = regard.Run.change
+
+    def cut_short(run, config):
+        if moment == "after":
+            change(run, config)
+        raise SystemExit("killed")
+
+    monkeypatch.setattr(regard.Run, "change", cut_short)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", "wsd")
+    monkeypatch.undo()
+    noted = regard.Run.open(tmp_path / "run").config.train.decay_end
+    assert noted == (STEPS if moment == "after" else 0)
+
+    run = regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
+    assert digests(run) == digests(expected)
+    assert log(run) == log(expected)
+
+
+def test_a_training_that_time_ended_can_be_repeated(tmp_path):
+    """What the clock decided is in the config, in steps."""
+    timed = train(tmp_path / "timed", "wsd", steps=10**6, minutes=0.02, evaluate_every=1000)
+    settings = timed.config.train
+    assert 0 < settings.decay_start < settings.decay_end < 10**6
+
+    told = train(
+        tmp_path / "told",
+        "wsd",
+        steps=10**6,
+        evaluate_every=1000,
+        decay_start=settings.decay_start,
+        decay_end=settings.decay_end,
+    )
+    assert learned(timed, settings.decay_end) == learned(told, settings.decay_end)
+
+
+def test_patience_begins_the_decay(tmp_path):
+    run = train(tmp_path / "run", "wsd", patience=1, rate=1e-30, evaluate_every=3)
+    assert run.config.train.decay_start == 6  # the second look was no better than the first
+    assert run.config.train.decay_end == 8
+    assert run.checkpoints()[-1] == "step-00000008"
 
 
 def steps_done(out):

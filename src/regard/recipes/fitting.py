@@ -171,6 +171,7 @@ def _train(
                     log=hooks.log,
                     tick=hooks.tick,
                     stop=hooks.stop,
+                    decide=hooks.decide,
                 )
                 break
             except Trouble:
@@ -238,11 +239,44 @@ class _Hooks:
         if self._speed:
             notes.append(self._speed)
 
-        minutes = self._trainer.config.minutes
+        trainer = self._trainer
+        minutes = trainer.config.minutes
         at_most = 60 * minutes - progress.seconds if minutes else math.inf
-        self.bar(progress.step, *notes, at_most=at_most)
+        is_open = minutes > 0 and not trainer.has_decay  # its last step is not known yet
+        self.bar(progress.step, *notes, at_most=at_most, total=0 if is_open else trainer.steps)
         if self._callback is not None and self._trainer.world.any(self._callback_wants_end):
             progress.finished = True
+
+    def decide(self, start: int, end: int) -> None:
+        """Note in the run between which steps the learning rate falls to zero.
+
+        From here on, whoever resumes the run trains exactly these steps. Where the disk is full,
+        training goes on all the same.
+        """
+        run = self._run
+        steps = counted(end - start, "step")
+        self._reporter.say(f"step {start:,}: {self._reason()}; {steps} to a learning rate of zero")
+        if not self._is_first:
+            return
+        train = dataclasses.replace(run.config.train, decay_start=start, decay_end=end)
+        try:
+            run.check_place()
+            run.change(dataclasses.replace(run.config, train=train))
+        except OSError as error:
+            self._reporter.warn(
+                f"{self._problem(error)}: the end of training, step {end:,}, could not be noted; "
+                f"training continues, but if it is stopped, it will end at another step"
+            )
+
+    def _reason(self) -> str:
+        """Why the learning rate begins to fall."""
+        trainer = self._trainer
+        if trainer.has_waited():
+            evaluations = counted(trainer.progress.waited, "evaluation")
+            return f"dev {trainer.config.metric} did not improve in {evaluations}"
+        if trainer.is_late():
+            return "the time is nearly over"
+        return "the last fifth of the steps begins"
 
     def stop(self) -> bool:
         """Whether a signal asked for the end."""

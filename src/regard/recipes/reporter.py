@@ -27,10 +27,13 @@ SHORTEST_BAR = 8
 class Update(Protocol):
     """What is called with the steps done and with notes, the most important ones first.
 
-    at_most: seconds until a time limit ends the work; infinite if there is no limit.
+    at_most: seconds until a time limit ends the work; infinite if there is no limit. total: all
+    steps, where that has changed; 0: nobody knows, and only the time limit counts.
     """
 
-    def __call__(self, done: int, *notes: str, at_most: float = math.inf) -> None: ...
+    def __call__(
+        self, done: int, *notes: str, at_most: float = math.inf, total: int | None = None
+    ) -> None: ...
 
 
 class Reporter:
@@ -92,7 +95,7 @@ class Reporter:
         picture: makes HTML that a notebook shows below.
         """
         if self.quiet:
-            return nullcontext(lambda done, *notes, at_most=math.inf: None)
+            return nullcontext(lambda done, *notes, at_most=math.inf, total=None: None)
         if self.display is not None:
             return self._notebook_bar(total, start, picture)
         if self.console.is_terminal:
@@ -109,15 +112,17 @@ class Reporter:
 
         def draw() -> None:
             nonlocal drawn_at
-            left = [pace.left()] if pace.done < total else []
-            text = " · ".join([f"{pace.done:,} of {total:,}", *left, *newest])
+            left = [] if pace.is_done else [pace.left()]
+            text = " · ".join([pace.steps(" of "), *left, *newest])
             bar = f"<progress value={pace.share:.3f} max=1></progress> {html(text)}"
             handle.update(self.display.HTML(f"<p>{bar}</p>{picture()}"))
             drawn_at = time.monotonic()
 
-        def update(done: int, *notes: str, at_most: float = math.inf) -> None:
+        def update(
+            done: int, *notes: str, at_most: float = math.inf, total: int | None = None
+        ) -> None:
             nonlocal newest
-            pace.note(done, at_most)
+            pace.note(done, at_most, total)
             newest = notes
             if time.monotonic() - drawn_at >= NOTEBOOK_SECONDS:
                 draw()
@@ -141,11 +146,13 @@ class Reporter:
         said_at = time.monotonic()
         unsaid = ""
 
-        def update(done: int, *notes: str, at_most: float = math.inf) -> None:
+        def update(
+            done: int, *notes: str, at_most: float = math.inf, total: int | None = None
+        ) -> None:
             nonlocal said_at, unsaid
-            pace.note(done, at_most)
-            unsaid = "  ".join([f"{done:,}/{total:,}", *notes, pace.left()])
-            if time.monotonic() - said_at >= LINE_SECONDS or done >= total:
+            pace.note(done, at_most, total)
+            unsaid = "  ".join([pace.steps(), *notes, pace.left()])
+            if time.monotonic() - said_at >= LINE_SECONDS or pace.is_done:
                 said_at = time.monotonic()
                 self.say(unsaid)
                 unsaid = ""
@@ -168,11 +175,25 @@ class Pace:
         self._noted_at = self._began
         self._at_most = math.inf
 
-    def note(self, done: int, at_most: float = math.inf) -> None:
-        """Note the steps done, and the seconds that a time limit leaves."""
+    def note(self, done: int, at_most: float = math.inf, total: int | None = None) -> None:
+        """Note the steps done, the seconds that a time limit leaves, and how many steps there are.
+
+        total: 0 where nobody knows; None: as before.
+        """
         self.done = done
         self._at_most = at_most
         self._noted_at = time.monotonic()
+        if total is not None:
+            self.total = total
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last step is done, if it is known which one that is."""
+        return 0 < self.total <= self.done
+
+    def steps(self, of: str = "/") -> str:
+        """The steps done, and of how many, for a person."""
+        return f"{self.done:,}{of}{self.total:,}" if self.total else f"step {self.done:,}"
 
     @property
     def seconds_left(self) -> float | None:
@@ -180,9 +201,9 @@ class Pace:
         waited = time.monotonic() - self._noted_at
         limit = max(0.0, self._at_most - waited)
         steps = self.done - self.start
-        if self.done >= self.total:
+        if self.is_done:
             return 0.0
-        if steps == 0:
+        if steps == 0 or not self.total:
             return None if math.isinf(limit) else limit
         needed = (self._noted_at - self._began) / steps * (self.total - self.done)
         return min(max(0.0, needed - waited), limit)
@@ -190,7 +211,7 @@ class Pace:
     @property
     def share(self) -> float:
         """The part of the work that is done, from 0 to 1."""
-        by_steps = self.done / max(1, self.total)
+        by_steps = self.done / self.total if self.total else 0.0
         left = self.seconds_left
         if left is None or math.isinf(self._at_most):
             return by_steps
@@ -216,15 +237,16 @@ class _BarLine:
         self._pace = pace
         self._notes: tuple[str, ...] = ()
 
-    def update(self, done: int, *notes: str, at_most: float = math.inf) -> None:
+    def update(
+        self, done: int, *notes: str, at_most: float = math.inf, total: int | None = None
+    ) -> None:
         """Note what the line shows when it is drawn next."""
-        self._pace.note(done, at_most)
+        self._pace.note(done, at_most, total)
         self._notes = tuple(map(plain, notes))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         pace = self._pace
-        step = f"{pace.done:,}/{pace.total:,}"
-        columns, text = fit_line(options.max_width, [step, pace.left(), *self._notes])
+        columns, text = fit_line(options.max_width, [pace.steps(), pace.left(), *self._notes])
         if columns:
             bar = ProgressBar(total=1.0, completed=pace.share, width=columns)
             yield from console.render(bar, options.update(width=columns))

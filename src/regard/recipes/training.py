@@ -5,7 +5,7 @@ import inspect
 import io
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from regard.recipes.preparing import prepare
 from regard.recipes.reporter import Reporter
 from regard.runs.claim import Claim, Taken, newest_numbered
 from regard.runs.run import Run
+from regard.training.checkpoint import go_back_to_decay
 from regard.training.parallel import World
 from regard.training.start import check_training_size
 
@@ -44,6 +45,8 @@ CHANGEABLE = {
     "train.callback",
 }
 """What a resumed run may change; anything else would make it another run."""
+LENGTH = {"train.steps", "train.epochs", "train.minutes", "train.patience"}
+"""What decides when the learning rate of train.schedule=wsd begins to fall."""
 
 
 def train(
@@ -97,7 +100,7 @@ def train(
         if world.rank == 0:  # one process prepares, the others wait and then open what it made
             extended = False
             if folder is not None and exists and not overwrite:
-                run, extended = _resumed(folder, changes, resume, held)
+                run, extended = _resumed(folder, changes, resume, reporter, held)
             else:
                 try:
                     run = _prepared(request, folder, parts, reporter, overwrite, held)
@@ -105,7 +108,7 @@ def train(
                     if not resume or taken.folder is None:
                         raise
                     # Another process has made it since we looked.
-                    run, extended = _resumed(taken.folder, changes, resume, held)
+                    run, extended = _resumed(taken.folder, changes, resume, reporter, held)
             world.tell(f"{int(extended)} {run.path.resolve()}")
         else:
             flag, _, path = world.tell("").partition(" ")
@@ -286,7 +289,11 @@ def _prepared(
 
 
 def _resumed(
-    folder: Path, overrides: Mapping[str, Mapping[str, Any]], resume: bool, held: ExitStack
+    folder: Path,
+    overrides: Mapping[str, Mapping[str, Any]],
+    resume: bool,
+    reporter: Reporter,
+    held: ExitStack,
 ) -> tuple[Run, bool]:
     """A run that exists, with its lock, and whether it goes on beyond its old end.
 
@@ -314,8 +321,21 @@ def _resumed(
     held.enter_context(run.locked())
     if changed:
         with disk_faults_told(folder):
+            if run.config.train.decay_end and LENGTH.intersection(changed):
+                config = _before_decay(run, config, reporter)
             run.change(config)
     return run, bool(changed)
+
+
+def _before_decay(run: Run, config: Config, reporter: Reporter) -> Config:
+    """Go back to where the learning rate began to fall; the config without that decision.
+
+    The checkpoints come first: if this is cut short, the run still ends where it was to end.
+    """
+    step = run.config.train.decay_start
+    go_back_to_decay(run, reporter.warn)
+    reporter.say(f"going back to step {step:,}, where the learning rate began to fall")
+    return replace(config, train=replace(config.train, decay_start=0, decay_end=0))
 
 
 def _changed_settings(old: Settings, new: Settings) -> list[str]:

@@ -49,7 +49,7 @@ FILES = re.compile(
     r"attention\.html"
 )
 """The files of a run that are written again and again, or at its end."""
-CHECKPOINTS = re.compile(r"step-\d+|averaged")
+CHECKPOINTS = re.compile(r"step-\d+|averaged|shorter")
 ATTEMPTS = 100  # at reading the best checkpoint while a training replaces it again and again
 
 

@@ -1,8 +1,10 @@
 """Everything training needs to go on: safetensors and JSON in a directory, whole or absent."""
 
 import json
+import math
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +20,9 @@ from regard.runs.weights import check_weights, get_weights, set_weights, spread,
 from regard.training.optimizer import optimizer_tensors, restore_optimizer
 from regard.training.saved import read_progress
 from regard.training.trainer import Trainer, Trouble
+
+SHORTER = "shorter"
+"""The best weights of a training that was then made longer: to use, not to go on from."""
 
 
 def save_checkpoint(run: Run, trainer: Trainer) -> str:
@@ -55,11 +60,60 @@ def _name(step: int) -> str:
 
 
 def _point(run: Run, trainer: Trainer, name: str) -> None:
-    """Write the best checkpoint's name into `best`; if that one was damaged and lost, this name."""
+    """Write the best checkpoint's name into `best`; if that one was damaged and lost, this name.
+
+    Where training was made longer, what the shorter one had reached stays until it is surpassed.
+    """
+    shorter = run.path / "checkpoints" / SHORTER
+    if _value_of(shorter) <= trainer.progress.best:
+        run.best = SHORTER
+        return
+
     best = trainer.progress.best_name
     if best not in run.checkpoints():
         best = name
     run.best = best
+    if shorter.exists():
+        with suppress(OSError):  # a reader has it open on NFS
+            remove(shorter)
+
+
+def _value_of(shorter: Path) -> float:
+    """What the best weights of a shorter training reached on dev, smaller is better; inf: none."""
+    try:
+        content = storage.read_directory(shorter, {"progress.json"})["progress.json"]
+        return float(json.loads(content)["best"])
+    except (OSError, UserError, KeyError, TypeError, ValueError):
+        return math.inf
+
+
+def go_back_to_decay(run: Run, warn: Callable[[str], None]) -> None:
+    """Back to where the learning rate began to fall, so that training can be made longer.
+
+    What was trained since then is deleted, but for its best weights, which stay the run's best
+    until others are better.
+    """
+    start = _name(run.config.train.decay_start)
+    earlier = [name for name in run.checkpoints() if name <= start]
+    later = [name for name in run.checkpoints() if name > start]
+    if later and not earlier:
+        raise UserError(
+            f"{run.path}: no checkpoint from before the learning rate began to fall (at step "
+            f"{run.config.train.decay_start:,}), so this training cannot be made longer: start a "
+            f"new run, or fine-tune this one with --from {run.path}"
+        )
+
+    newest, _ = _newest(run, warn)
+    if newest is not None and newest.progress["best_name"] in later:
+        weights = run.checkpoint(newest.progress["best_name"])["model.safetensors"]
+        value = json.dumps({"best": newest.progress["best"]}).encode()
+        shorter = run.path / "checkpoints" / SHORTER
+        if shorter.exists():
+            remove(shorter)
+        storage.write_directory(shorter, {"model.safetensors": weights, "progress.json": value})
+        run.best = SHORTER
+    for name in reversed(later):
+        remove(run.path / "checkpoints" / name)
 
 
 def count_kept(trainer: Trainer) -> int:
@@ -79,7 +133,8 @@ def _drop_old(run: Run, trainer: Trainer, newest: str) -> None:
     # Those of later steps than this one were damaged, or training would have gone on from them.
     regular = [name for name in _regular(run, trainer) if name <= newest]
     milestones = [_name(step) for step in trainer.milestones]
-    kept = {*regular[-count:], *milestones, newest, trainer.progress.best_name}
+    decay = _name(trainer.config.decay_start)  # from here training can be made longer
+    kept = {*regular[-count:], *milestones, decay, newest, trainer.progress.best_name}
     for name in run.checkpoints():
         if name not in kept:
             with suppress(OSError):  # a reader has it open on NFS: it goes after the next save
@@ -124,7 +179,7 @@ def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> 
     state = dict(sorted(tensors_from_bytes(files["optimizer.safetensors"]).items()))
     restore_optimizer(trainer.model, trainer.optimizer, state)
     trainer.from_json(newest.progress)
-    trainer.progress.finished = _is_finished(trainer)
+    trainer.progress.finished = trainer.is_over()
 
     if trainer.world.rank == 0:
         _warn_of_best(run, warn)
@@ -183,15 +238,6 @@ def _newest(run: Run, warn: Callable[[str], None]) -> tuple[_Whole | None, list[
             f"deleted: restore one from a copy, or train again"
         )
     return None, damaged
-
-
-def _is_finished(trainer: Trainer) -> bool:
-    """By the settings of today: a run made longer goes on, though its checkpoint was the last."""
-    progress = trainer.progress
-    config = trainer.config
-    is_out_of_patience = 0 < config.patience <= progress.waited
-    is_out_of_time = 0 < 60 * config.minutes <= progress.seconds
-    return progress.step >= trainer.steps or is_out_of_patience or is_out_of_time
 
 
 def average_checkpoints(run: Run, trainer: Trainer) -> dict[str, Tensor]:

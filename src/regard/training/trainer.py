@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ Validate = Callable[[Any], Mapping[str, float]]
 """A look at the dev data with the model, of whatever kind it is: at least loss and accuracy."""
 Log = Callable[..., None]
 """log(kind, **values)"""
+Decide = Callable[[int, int], None]
+"""decide(start, end): note the steps of the decay where every resumed training will find them."""
+
+DECAY = 0.2
+"""Share of a training with schedule=wsd over which its learning rate falls to zero."""
 
 # What is summed on the device between two lines of the log.
 COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped", "broken")
@@ -107,6 +112,7 @@ class Trainer:
         self.weights = list(model.parameters())
         self.optimizer = make_optimizer(model, config, captured=has_graphs)
         self.rate = make_rate(config, steps)
+        self.has_decay = config.decay_end > 0 or config.schedule != "wsd"
         self.captured = capture(self._step) if has_graphs else None
 
         self.progress = Progress()
@@ -294,31 +300,35 @@ class Trainer:
         log: Log,
         tick: Tick,
         stop: Callable[[], bool],
+        decide: Decide | None = None,
     ) -> None:
         """Train to the end, or until stop() says so.
 
-        save() keeps everything; tick() is called after each step.
+        save() keeps everything; tick() is called after each step. decide() is called once in a
+        training with schedule=wsd, before the first step of its decay.
         """
         config = self.config
         progress = self.progress
         self.model.train()
         last = time.monotonic()
         while progress.step < self.steps and not progress.finished:
+            if self._is_time_to_decay():
+                self._begin_decay(save, decide)
+                config = self.config
             first = progress.step * config.accumulate
             self.update([self.batches(first + i) for i in range(config.accumulate)])
             now = time.monotonic()
             progress.seconds += now - last
             last = now
 
-            is_end = progress.step == self.steps or self._is_out_of_time()
+            is_end = progress.step == self.steps or self.is_out_of_time()
             if progress.step % config.log_every == 0 or is_end:
                 self._log_window(log)
 
             is_better = False
             if validate is not None and (progress.step % config.evaluate_every == 0 or is_end):
                 is_better = self._look(validate, log)
-                progress.finished = 0 < config.patience <= progress.waited
-            progress.finished = progress.finished or is_end
+            progress.finished = is_end or self.is_out_of_patience()
             tick(progress)
 
             is_stopped = self.world.any(stop())
@@ -336,12 +346,74 @@ class Trainer:
             return {}
         return {"epoch": round(self.progress.step / self.epoch_steps, 4)}
 
-    def _is_out_of_time(self) -> bool:
-        """Whether `train.minutes` are over, for one process at least."""
-        limit = 60 * self.config.minutes
-        if limit == 0:
+    # when it ends
+
+    def is_over(self) -> bool:
+        """Whether training has come to its end, by the settings of today."""
+        at_end = self.progress.step >= self.steps
+        return at_end or self.is_out_of_patience() or self.is_out_of_time()
+
+    def is_out_of_patience(self) -> bool:
+        """Whether dev has not improved for so long that training ends.
+
+        With schedule=wsd it does not end then: the learning rate begins to fall.
+        """
+        return self.config.schedule != "wsd" and self.has_waited()
+
+    def is_out_of_time(self) -> bool:
+        """Whether `train.minutes` are over, for one process at least.
+
+        With schedule=wsd the decay is told in steps when the time is nearly over, and they are
+        taken, so that training can be repeated.
+        """
+        if not self.config.minutes or self.config.schedule == "wsd":
             return False
-        return self.world.any(self.progress.seconds >= limit)
+        return self.world.any(self.progress.seconds >= 60 * self.config.minutes)
+
+    def has_waited(self) -> bool:
+        """Whether dev has not improved for `train.patience` evaluations."""
+        return 0 < self.config.patience <= self.progress.waited
+
+    def is_late(self) -> bool:
+        """Whether only the time for the decay is left of `train.minutes`."""
+        minutes = self.config.minutes
+        return minutes > 0 and self.progress.seconds >= (1 - DECAY) * 60 * minutes
+
+    def _is_time_to_decay(self) -> bool:
+        """Whether the learning rate begins to fall with the next step, and nobody said so yet."""
+        if self.has_decay or self.progress.step == 0:
+            return False
+        few_left = self.progress.step >= (1 - DECAY) * self.steps
+        return self.world.any(few_left or self.is_late() or self.has_waited())
+
+    def _begin_decay(self, save: Callable[[], Any], decide: Decide | None) -> None:
+        """Decide how long the decay takes, and note it before its first step.
+
+        The checkpoint comes first: without it, nobody could go back to this step.
+        """
+        start = self.progress.step
+        end = int(self.world.tell(str(start + self._decay_steps())))
+        save()
+        if decide is not None:
+            decide(start, end)
+        self.set_decay(start, end)
+
+    def _decay_steps(self) -> int:
+        """A quarter of the steps so far, which makes a fifth of all; fewer if time is short."""
+        progress = self.progress
+        steps = min(self.steps - progress.step, round(progress.step * DECAY / (1 - DECAY)))
+        if self.config.minutes:
+            left = 60 * self.config.minutes - progress.seconds
+            pace = progress.seconds / progress.step
+            steps = min(steps, round(left / max(pace, 1e-9)))
+        return max(1, steps)
+
+    def set_decay(self, start: int, end: int) -> None:
+        """Let the learning rate fall from one step to another, at which training ends."""
+        self.config = replace(self.config, decay_start=start, decay_end=end)
+        self.steps = end
+        self.rate = make_rate(self.config, end)
+        self.has_decay = True
 
     def _log_window(self, log: Log) -> None:
         """Log means and speed since the last line. Raises Trouble if training is not healthy."""

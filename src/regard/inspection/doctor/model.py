@@ -488,6 +488,8 @@ def _logged_record(case: Case) -> dict[str, Any] | None:
     run = case.run
     if run is None or _is_pruned(case) or not (case.path / "data" / "dev").exists():
         return None
+    if run.best == "shorter":  # training goes on, and has forgotten what it logged of it
+        return None
     wanted: dict[str, Any] = {"kind": "average"}
     if run.best != "averaged":
         wanted = {"kind": "dev", "step": int(run.best.removeprefix("step-"))}
