@@ -94,6 +94,39 @@ class Predicate(NamedTuple):
     before: NounPhrase = NounPhrase("", "", "")  # an object pronoun, which French puts first
 
 
+class Clause(NamedTuple):
+    """All that was drawn of a sentence: `phrase` says it in both languages."""
+
+    construction: str
+    subject: NounPhrase
+    predicate: Predicate
+    tense: str
+    adverb: str  # "not" counts as one
+    ask: bool
+    why: tuple[str, str]  # in English and in French, like the next
+    when: tuple[str, str]
+    contraction: str
+    end: str
+
+    def english(self) -> str:
+        """The English sentence."""
+        said = say_english(
+            self.subject, self.predicate, self.tense, self.adverb, self.ask, self.contraction
+        )
+        return spelt(f"{self.why[0]} {said} {self.when[0]} {self.end}", "english")
+
+    def french(self) -> str:
+        """The French sentence."""
+        said = say_french(self.subject, self.predicate, self.tense, self.adverb, self.ask)
+        return spelt(f"{self.why[1]} {said} {self.when[1]} {self.end}", "french")
+
+    def phrase(self) -> PhrasePair:
+        """The sentence, its translation and its combination of words."""
+        head = self.predicate.head or self.subject.head
+        key = (self.construction, head, self.predicate.word)
+        return PhrasePair(self.english(), self.french(), key)
+
+
 def rows(text: str, separator: str = ",") -> list[list[str]]:
     """Split a table of the TOML file into lines and cells."""
     return [line.split(separator) for line in text.strip().splitlines()]
@@ -446,6 +479,11 @@ KINDS: list[Kind] = [
 
 def sentence(rng: Rng, kinds: Sequence[Kind] = KINDS) -> PhrasePair:
     """Draw a sentence of one of the kinds that is stated, negated or asked."""
+    return clause(rng, kinds).phrase()
+
+
+def clause(rng: Rng, kinds: Sequence[Kind] = KINDS) -> Clause:
+    """Draw the choices that make a sentence."""
     kind = rng.choice(kinds)
     form = rng.choice(("", "", "-not", "?"))
     ask = form == "?"
@@ -465,11 +503,18 @@ def sentence(rng: Rng, kinds: Sequence[Kind] = KINDS) -> PhrasePair:
 
     contraction = rng.choice(CONTRACTIONS)
     end = rng.choice(ENDS["?" if ask else "."])
-    said = say_english(subject, predicate, tense, adverb, ask, contraction)
-    english = f"{why} {said} {when} {end}"
-    french = f"{pourquoi} {say_french(subject, predicate, tense, adverb, ask)} {quand} {end}"
-    key = (kind.__name__ + form, predicate.head or subject.head, predicate.word)
-    return PhrasePair(spelt(english, "english"), spelt(french, "french"), key)
+    return Clause(
+        construction=kind.__name__ + form,
+        subject=subject,
+        predicate=predicate,
+        tense=tense,
+        adverb=adverb,
+        ask=ask,
+        why=(why, pourquoi),
+        when=(when, quand),
+        contraction=contraction,
+        end=end,
+    )
 
 
 def _adverb(rng: Rng, kind: str, form: str) -> str:
