@@ -94,6 +94,13 @@ class Predicate(NamedTuple):
     before: NounPhrase = NounPhrase("", "", "")  # an object pronoun, which French puts first
 
 
+class FrenchVerb(NamedTuple):
+    """The finite form of a verb, and its participle, which is empty in a simple tense."""
+
+    finite: str
+    participle: str
+
+
 class Clause(NamedTuple):
     """All that was drawn of a sentence: `phrase` says it in both languages."""
 
@@ -115,16 +122,20 @@ class Clause(NamedTuple):
         )
         return spelt(f"{self.why[0]} {said} {self.when[0]} {self.end}", "english")
 
-    def french(self) -> str:
-        """The French sentence."""
-        said = say_french(self.subject, self.predicate, self.tense, self.adverb, self.ask)
+    def french(self, verb: FrenchVerb | None = None) -> str:
+        """The French sentence. verb: other forms of the verb than those that agree."""
+        said = say_french(self.subject, self.predicate, self.tense, self.adverb, self.ask, verb)
         return spelt(f"{self.why[1]} {said} {self.when[1]} {self.end}", "french")
+
+    @property
+    def key(self) -> Key:
+        """The combination of words that decides the split."""
+        head = self.predicate.head or self.subject.head
+        return self.construction, head, self.predicate.word
 
     def phrase(self) -> PhrasePair:
         """The sentence, its translation and its combination of words."""
-        head = self.predicate.head or self.subject.head
-        key = (self.construction, head, self.predicate.word)
-        return PhrasePair(self.english(), self.french(), key)
+        return PhrasePair(self.english(), self.french(), self.key)
 
 
 def rows(text: str, separator: str = ",") -> list[list[str]]:
@@ -366,10 +377,8 @@ def _negative(operator: str, contraction: str) -> str:
     return "cannot" if operator == "can" else f"{operator} not"
 
 
-def say_french(
-    subject: NounPhrase, predicate: Predicate, tense: str, adverb: str, ask: bool
-) -> str:
-    """The French sentence, without its end."""
+def french_verb(subject: NounPhrase, predicate: Predicate, tense: str) -> FrenchVerb:
+    """The forms of the verb that agree with the subject, or with an object pronoun before it."""
     verb = predicate.verb
     finite = verb.present[subject.person]
     participle = ""
@@ -383,7 +392,19 @@ def say_french(
     elif tense == "past":
         finite = BE.present[subject.person]
         participle = verb.participle + subject.agree(("", "e", "s", "es"))
+    return FrenchVerb(finite, participle)
 
+
+def say_french(
+    subject: NounPhrase,
+    predicate: Predicate,
+    tense: str,
+    adverb: str,
+    ask: bool,
+    verb: FrenchVerb | None = None,
+) -> str:
+    """The French sentence, without its end. verb: other forms of the verb than those that agree."""
+    finite, participle = verb or french_verb(subject, predicate, tense)
     after, ne = ADVERBS.get(adverb, ("", ""))
     opening = "est-ce que" if ask else ""
     return (
