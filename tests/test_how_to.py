@@ -86,6 +86,7 @@ def test_evaluate_in_python(folder, monkeypatch):
     path = folder / "runs" / "demo"
     names = {"regard": regard, "translator": regard.load(path), "run": path, "run2": path}
     names |= {"source": "1+1", "target": "2", "pairs": [("1+1", "2")]}
+    names |= {"items": [("1+1", "2", "3", "digit")]}
     codes = column(3, "evaluate.md")
     assert len(codes) >= 8
     for code in codes:
@@ -95,10 +96,11 @@ def test_evaluate_in_python(folder, monkeypatch):
 def test_evaluate_on_the_command_line(folder, monkeypatch):
     monkeypatch.chdir(folder)
     Path("pairs.tsv").write_text("1+1\t2\n2+2\t4\n")
+    Path("contrasts.tsv").write_text("1+1\t2\t3\tdigit\n")
     monkeypatch.setattr("regard.pictures.drawn", lambda *_, **__: b"")
     real = {"RUN": "runs/demo", "SOURCE": "1+1", "TARGET": "2"}
     commands = column(2, "evaluate.md")
-    assert len(commands) == 9
+    assert len(commands) == 10
     for command in commands:
         words = [real.get(word, word) for word in shlex.split(command)[1:]]
         done = CliRunner().invoke(app, words)

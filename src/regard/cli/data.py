@@ -101,14 +101,25 @@ def data_generate(
     seed: Annotated[str, typer.Option(metavar="N|none", help="Random seed; none: draw one.")] = str(
         DataConfig.seed
     ),
-    split: Annotated[str, typer.Option()] = "train",
+    split: Annotated[
+        str | None, typer.Option(help="Default: train; with --contrasts: test.")
+    ] = None,
+    contrasts: Annotated[
+        bool,
+        typer.Option(
+            "--contrasts",
+            help="Print contrastive pairs for `regard score --contrasts`: source, right target, "
+            "wrong target, and what is wrong in it. Only phrases has them.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line.")
     ] = False,
 ) -> None:
     """Print pairs from a task, as TSV.
 
-    Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`
+    Example: `regard data generate arithmetic --count 5 --seed 123456 complexity=3`, or
+    `regard data generate phrases --contrasts --count 700 > contrasts.tsv`
     """
     from regard.data.tasks import TASKS
 
@@ -124,11 +135,21 @@ def data_generate(
     number = DataConfig(seed=seed).seed  # type: ignore[arg-type]  # which it converts and checks
     if is_none(seed):
         note(f"drew --seed {number} (pass it to repeat this)")
-    for source, target in TASKS[task].pairs(count, number, split=split, options=values):
-        if as_json:
-            say_json({"source": source, "target": target})
-        else:
-            say_answer(source, target)
+    if contrasts:
+        TASKS[task].chosen(values)
+        for item in TASKS[task].contrasts(count, number, split=split or "test"):
+            _print_fields(item._asdict(), as_json)
+        return
+    for source, target in TASKS[task].pairs(count, number, split=split or "train", options=values):
+        _print_fields({"source": source, "target": target}, as_json)
+
+
+def _print_fields(fields: dict[str, str], as_json: bool) -> None:
+    """Print texts as one line: a JSON object, or with tabs between them."""
+    if as_json:
+        say_json(fields)
+    else:
+        say_answer(*fields.values())
 
 
 @data.command("inspect")

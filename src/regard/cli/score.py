@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.contrasts import print_contrasts, read_items
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.terms import BYTES_A_TOKEN, Device, RunFolder, how_to_read, refuse_options
 from regard.display import note, say, say_answer, say_json, table, warn
@@ -32,6 +33,13 @@ def score(
         Path | None,
         typer.Option(help="Score the pairs of this file: TSV, CSV, JSON, Parquet, TMX …"),
     ] = None,
+    contrasts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Count how often the right target is more likely than the wrong one, by kind: "
+            "TSV with source, right target, wrong target and perhaps a kind."
+        ),
+    ] = None,
     tokens: Annotated[
         bool,
         typer.Option(
@@ -54,14 +62,26 @@ def score(
     a file, each line has the log-probability of a target, its mean per token, source and target.
 
     Example: `regard score runs/demo "he's calm ." "il est calme ." --tokens`, or a file:
-    `regard score runs/demo --input pairs.tsv`
+    `regard score runs/demo --input pairs.tsv`, or where it fails:
+    `regard score runs/demo --contrasts contrasts.tsv`
     """
     words = pair or []
     refuse_options(words, score)
-    if input is None and len(words) != 2:
-        raise UserError("give a source and a target, or a file of pairs with --input")
+    if contrasts is not None:
+        if input is not None or tokens:
+            raise UserError("--contrasts cannot be combined with --input or --tokens")
+        items = read_items(contrasts, words)
+    elif input is None and len(words) != 2:
+        raise UserError(
+            "give a source and a target, or a file of pairs with --input, or one of contrastive "
+            "pairs with --contrasts"
+        )
 
     translator = regard.load(run, *ensemble or [], device=device, parts=read_parts(parts))
+    if contrasts is not None:
+        translator.expect(contrasts.stat().st_size / BYTES_A_TOKEN)
+        print_contrasts(translator.contrasts(items), as_json)
+        return
     if input is None:
         source, target = words
         likelihood = translator.score(source, target)

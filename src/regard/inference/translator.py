@@ -19,6 +19,7 @@ from regard.config import SearchConfig, build, to_settings
 from regard.data.batches import collate
 from regard.data.pairs import read_positions
 from regard.errors import UserError, counted, nearest
+from regard.inference.contrasts import judge_contrasts
 from regard.inference.demands import words
 from regard.inference.likelihoods import likelihoods
 from regard.inference.loops import free
@@ -33,6 +34,7 @@ from regard.models.parts import Parts
 from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.nn.kernels import read_only
 from regard.records.attention import AttentionRecord
+from regard.records.contrast import Contrast, ContrastItem
 from regard.records.likelihood import Likelihood
 from regard.records.result import Alternative, Option, Result, joined
 from regard.records.tree import Node
@@ -703,6 +705,18 @@ class Translator:
         budget = self.search.batch_tokens
         located = ((self._located(source), target) for source, target in pairs)
         return likelihoods(self._placed.model, sides, located, budget)
+
+    def contrasts(self, items: Iterable[ContrastItem | tuple[str, ...]]) -> Iterator[Contrast]:
+        """Which of two targets is the more likely one, for each (source, right, wrong, kind).
+
+        The kind, the name of what is wrong, may be left out. The log-probabilities are those of
+        whole targets: the two should differ in one word. `regard.scoring.scores_by_kind` counts.
+
+        >>> item = ("i'm home .", "je suis chez moi .", "je suis chez lui .", "pronoun")
+        >>> [contrast] = translator.contrasts([item])  # doctest: +SKIP
+        >>> contrast.correct, contrast.margin  # doctest: +SKIP
+        """
+        return judge_contrasts(self.scores, items)
 
     def look(self, text: str, target: Sequence[int], candidates: int = 5) -> AttentionRecord:
         """The attention weights for producing `target` (token ids) from `text`.

@@ -1,5 +1,6 @@
 """Scores of outputs against references, how sure they are, and the report of `regard evaluate`."""
 
+from regard.scoring.contrasts import KindScore, kind_score, scores_by_kind
 from regard.scoring.lengths import LengthScore, scores_by_length
 from regard.scoring.metrics import (
     accuracy,
@@ -17,6 +18,7 @@ from regard.scoring.report import Report, report
 from regard.scoring.sentences import SentenceScore, sentence_scores
 
 __all__ = [
+    "KindScore",
     "LengthScore",
     "Report",
     "SentenceScore",
@@ -26,7 +28,9 @@ __all__ = [
     "cer",
     "chrf",
     "exact_match",
+    "kind_score",
     "report",
+    "scores_by_kind",
     "scores_by_length",
     "sentence_bleu",
     "sentence_scores",

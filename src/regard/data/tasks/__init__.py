@@ -2,16 +2,17 @@
 
 import random
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import islice
 
 from regard.bounds import shown
 from regard.data.pairs import stable_hash
-from regard.data.tasks import phrases, toys
+from regard.data.tasks import contrasts, phrases, toys
 from regard.data.tasks.toys import Pairs
 from regard.errors import UserError, nearest
+from regard.records.contrast import ContrastItem
 
 Options = Mapping[str, str | int]
 """The options of a task's generator, and its counts train, dev and test."""
@@ -46,6 +47,8 @@ class Task:
     apart: str = "source"
     # For `drawn`: how many different sources these options allow.
     space: Callable[..., int] | None = None
+    # Draws contrastive pairs, of a random.Random and the split; None: the task has none.
+    contrast: Callable[..., Iterator[ContrastItem]] | None = None
 
     def pairs(
         self,
@@ -59,13 +62,30 @@ class Task:
 
         seed: None draws others each time.
         """
-        if split not in self.splits:
-            raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
-        rng = random.Random(None if seed is None else seed + _SEEDS[split])
+        rng = self._rng(seed, split)
         drawing = self.generate(rng, split=split, **self.chosen(options))
         if self.apart in ("source", "target"):
             drawing = _held_apart(drawing, split, side=int(self.apart == "target"))
         return islice(drawing, count)
+
+    def contrasts(
+        self, count: int | None, seed: int | None = SEED, *, split: str = "test"
+    ) -> Iterator[ContrastItem]:
+        """The first `count` contrastive pairs of a split, or all without end.
+
+        They test a model rather than train it, so they are of the test split unless told otherwise.
+        """
+        rng = self._rng(seed, split)
+        if self.contrast is None:
+            others = [name for name, task in TASKS.items() if task.contrast]
+            raise UserError(f"{self.name} has no contrasts; {', '.join(others)} has")
+        return islice(self.contrast(rng, split=split), count)
+
+    def _rng(self, seed: int | None, split: str) -> random.Random:
+        """The random numbers of a split."""
+        if split not in self.splits:
+            raise UserError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
+        return random.Random(None if seed is None else seed + _SEEDS[split])
 
     def chosen(self, options: Options | None) -> dict[str, int | bool]:
         """All options of the generator: the defaults, replaced by those of a command line."""
@@ -130,7 +150,10 @@ _GENERATORS: dict[str, Callable[..., Pairs]] = {
     "listops": toys.listops,
 }
 _SPACES = {"arithmetic": toys.formulas}
+_CONTRASTS = {"phrases": contrasts.generate}
 TASKS = {
-    name: Task(name, _GENERATORS[name], space=_SPACES.get(name), **about)
+    name: Task(
+        name, _GENERATORS[name], space=_SPACES.get(name), contrast=_CONTRASTS.get(name), **about
+    )
     for name, about in _ABOUT.items()
 }

@@ -94,6 +94,50 @@ class Predicate(NamedTuple):
     before: NounPhrase = NounPhrase("", "", "")  # an object pronoun, which French puts first
 
 
+class FrenchVerb(NamedTuple):
+    """The finite form of a verb, and its participle, which is empty in a simple tense."""
+
+    finite: str
+    participle: str
+
+
+class Clause(NamedTuple):
+    """All that was drawn of a sentence: `phrase` says it in both languages."""
+
+    construction: str
+    subject: NounPhrase
+    predicate: Predicate
+    tense: str
+    adverb: str  # "not" counts as one
+    ask: bool
+    why: tuple[str, str]  # in English and in French, like the next
+    when: tuple[str, str]
+    contraction: str
+    end: str
+
+    def english(self) -> str:
+        """The English sentence."""
+        said = say_english(
+            self.subject, self.predicate, self.tense, self.adverb, self.ask, self.contraction
+        )
+        return spelt(f"{self.why[0]} {said} {self.when[0]} {self.end}", "english")
+
+    def french(self, verb: FrenchVerb | None = None) -> str:
+        """The French sentence. verb: other forms of the verb than those that agree."""
+        said = say_french(self.subject, self.predicate, self.tense, self.adverb, self.ask, verb)
+        return spelt(f"{self.why[1]} {said} {self.when[1]} {self.end}", "french")
+
+    @property
+    def key(self) -> Key:
+        """The combination of words that decides the split."""
+        head = self.predicate.head or self.subject.head
+        return self.construction, head, self.predicate.word
+
+    def phrase(self) -> PhrasePair:
+        """The sentence, its translation and its combination of words."""
+        return PhrasePair(self.english(), self.french(), self.key)
+
+
 def rows(text: str, separator: str = ",") -> list[list[str]]:
     """Split a table of the TOML file into lines and cells."""
     return [line.split(separator) for line in text.strip().splitlines()]
@@ -333,10 +377,8 @@ def _negative(operator: str, contraction: str) -> str:
     return "cannot" if operator == "can" else f"{operator} not"
 
 
-def say_french(
-    subject: NounPhrase, predicate: Predicate, tense: str, adverb: str, ask: bool
-) -> str:
-    """The French sentence, without its end."""
+def french_verb(subject: NounPhrase, predicate: Predicate, tense: str) -> FrenchVerb:
+    """The forms of the verb that agree with the subject, or with an object pronoun before it."""
     verb = predicate.verb
     finite = verb.present[subject.person]
     participle = ""
@@ -350,7 +392,19 @@ def say_french(
     elif tense == "past":
         finite = BE.present[subject.person]
         participle = verb.participle + subject.agree(("", "e", "s", "es"))
+    return FrenchVerb(finite, participle)
 
+
+def say_french(
+    subject: NounPhrase,
+    predicate: Predicate,
+    tense: str,
+    adverb: str,
+    ask: bool,
+    verb: FrenchVerb | None = None,
+) -> str:
+    """The French sentence, without its end. verb: other forms of the verb than those that agree."""
+    finite, participle = verb or french_verb(subject, predicate, tense)
     after, ne = ADVERBS.get(adverb, ("", ""))
     opening = "est-ce que" if ask else ""
     return (
@@ -446,6 +500,11 @@ KINDS: list[Kind] = [
 
 def sentence(rng: Rng, kinds: Sequence[Kind] = KINDS) -> PhrasePair:
     """Draw a sentence of one of the kinds that is stated, negated or asked."""
+    return clause(rng, kinds).phrase()
+
+
+def clause(rng: Rng, kinds: Sequence[Kind] = KINDS) -> Clause:
+    """Draw the choices that make a sentence."""
     kind = rng.choice(kinds)
     form = rng.choice(("", "", "-not", "?"))
     ask = form == "?"
@@ -465,11 +524,18 @@ def sentence(rng: Rng, kinds: Sequence[Kind] = KINDS) -> PhrasePair:
 
     contraction = rng.choice(CONTRACTIONS)
     end = rng.choice(ENDS["?" if ask else "."])
-    said = say_english(subject, predicate, tense, adverb, ask, contraction)
-    english = f"{why} {said} {when} {end}"
-    french = f"{pourquoi} {say_french(subject, predicate, tense, adverb, ask)} {quand} {end}"
-    key = (kind.__name__ + form, predicate.head or subject.head, predicate.word)
-    return PhrasePair(spelt(english, "english"), spelt(french, "french"), key)
+    return Clause(
+        construction=kind.__name__ + form,
+        subject=subject,
+        predicate=predicate,
+        tense=tense,
+        adverb=adverb,
+        ask=ask,
+        why=(why, pourquoi),
+        when=(when, quand),
+        contraction=contraction,
+        end=end,
+    )
 
 
 def _adverb(rng: Rng, kind: str, form: str) -> str:
