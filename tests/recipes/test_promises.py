@@ -37,12 +37,10 @@ def test_calculator(tmp_path):
     )
 
 
-RARE = pytest.mark.xfail(reason="a bare `go` stands once among 20,000 sentences: docs/log.md")
-
-
-@pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=RARE), 4, 5])
-def test_demo(tmp_path, seed):
-    run = trained(tmp_path, "phrases", "demo", train={"seed": seed})
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+def test_demo(tmp_path, seed, threads):
+    run = trained(tmp_path, "phrases", "demo", train={"seed": seed, "threads": threads})
     assert regard.evaluate(run).report.bleu >= 95
     answers = [result.text for result in regard.load(run)(COURSE)]
     assert answers == ["va !", "j'ai perdu .", "il est calme .", "je suis chez moi ."]
