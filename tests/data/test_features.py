@@ -200,6 +200,17 @@ def test_counts_are_told(tmp_path: Path) -> None:
     assert splits.reading == ["a.tsv: column 3 looks like counts: ignored"]  # and once only
 
 
+def test_numbers_of_lines_are_no_counts(tmp_path: Path) -> None:
+    numbered = [(number, lemma, form) for lemma, form, number in COUNTS]
+    content = "id\tsource\ttarget\n" + tsv(numbered)
+    splits = opened(tmp_path / "a.tsv", content)
+    assert "a.tsv: column id is not used" in splits.reading[1]
+    splits = opened(tmp_path / "a.tsv", tsv(numbered), source="2", target="3")
+    assert "a.tsv: column 1 ('0') is not used" in splits.reading[0]
+    content = "source\ttarget\tid\n" + tsv(COUNTS)
+    assert "a.tsv: column id is not used" in opened(tmp_path / "a.tsv", content).reading[1]
+
+
 def test_other_columns_are_named_as_ever(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     for more in (["me;you"], ["N;DAT;SG", "4th"], ["a sentence; and more of it"]):

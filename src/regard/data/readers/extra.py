@@ -11,15 +11,16 @@ _PIECE = re.compile(r"\S{1,30}")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
-def extra_column(number: int, cells: Sequence[str]) -> str | None:
+def extra_column(number: int, cells: Sequence[str], *, is_named: bool = False) -> str | None:
     """What to say of a column that is not read, by its cells; None: it is neither of the two.
 
-    number: of the column, counted from 1.
+    number: of the column, counted from 1. is_named: whether a header says what it is; numbers may
+    well be those of the lines then, as they may where they come first.
     """
     filled = [cell.strip() for cell in cells if cell.strip()]
     if len(filled) < FEWEST:
         return None
-    if all(cell.isdecimal() for cell in filled):
+    if number == 3 and not is_named and all(cell.isdecimal() for cell in filled):
         return f"column {number} looks like counts: ignored"
     if _are_tags(filled):
         example = next(cell for cell in filled if ";" in cell or "|" in cell)

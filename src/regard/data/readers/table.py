@@ -322,7 +322,7 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
             for column, name in enumerate(names)
             if column not in used
         }
-        notes += _unused_notes(path, unused, sample[1:])
+        notes += _unused_notes(path, unused, sample[1:], is_named=True)
     elif sample and (form.quoted or used != (0, 1)):
         width = _width(sample, columns)
         row = next((row for row in sample if len(row) == width), [])
@@ -331,7 +331,7 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
             for column, cell in enumerate(row)
             if column not in used
         }
-        notes += _unused_notes(path, unused, sample)
+        notes += _unused_notes(path, unused, sample, is_named=False)
     return notes
 
 
@@ -350,17 +350,19 @@ def _header_notes(path: Path, form: _Form, columns: _Columns, sample: list[list[
     ]
 
 
-def _unused_notes(path: Path, unused: dict[int, str], rows: list[list[str]]) -> list[str]:
+def _unused_notes(
+    path: Path, unused: dict[int, str], rows: list[list[str]], *, is_named: bool
+) -> list[str]:
     """Say which columns are not read, or what the only one of them is for.
 
-    unused: what each is called, by its number, which counts from 0.
+    unused: what each is called, by its number, which counts from 0. is_named: whether by a header.
     """
     if not unused:
         return []
     if len(unused) == 1:
         [column] = unused
         cells = [row[column] for row in rows if len(row) > column]
-        purpose = extra_column(column + 1, cells)
+        purpose = extra_column(column + 1, cells, is_named=is_named)
         if purpose is not None:
             return [f"{path.name}: {purpose}"]
     return [f"{path.name}: {_columns_text(list(unused.values()))}"]
