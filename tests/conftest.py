@@ -98,6 +98,33 @@ def run(tiny: Settings, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="session")
+def inflections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A TSV of a word, its form and its tags, such as: tab, tablar, N;NOM;PL."""
+    stems = [first + vowel + last for first in "tkbs" for vowel in "aeo" for last in "bnl"]
+    endings = {"NOM;SG": "", "NOM;PL": "lar", "DAT;SG": "a", "DAT;PL": "lara"}
+    lines = [
+        f"{stem}\t{stem}{ending}\tN;{tags}" for stem in stems for tags, ending in endings.items()
+    ]
+    path = tmp_path_factory.mktemp("inflections") / "forms.tsv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tagged_run(tiny: Settings, inflections: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run with data.features, whose two sides share characters; nobody may change it."""
+    import regard
+    from regard.recipes.reporter import Reporter
+
+    return regard.train(
+        inflections,
+        out=tmp_path_factory.mktemp("tagged") / "forms",
+        reporter=Reporter(quiet=True),
+        **tiny | {"data": {"features": "3"}, "text": {"tokenizer": "characters"}},
+    )
+
+
+@pytest.fixture(scope="session")
 def processes() -> Any:
     """A server that has imported everything forks each child at once."""
     made = multiprocessing.get_context("forkserver")

@@ -51,6 +51,16 @@ def test_look_inside(folder, monkeypatch):
     assert (folder / "page.html").exists()
 
 
+def test_own_data(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    few = 'data={"features": "tags"}'
+    code = python_of("own-data.md")
+    assert code.count(few) == 1
+    code = code.replace("]  # and some thousand more", "] * 10").replace(few, f"{few}, **tiny")
+    exec(compile(code, "own-data.md", "exec"), {"tiny": tiny})
+    assert capsys.readouterr().out.strip()
+
+
 def test_simultaneous(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     code = "import regard\n" + python_of("simultaneous.md")

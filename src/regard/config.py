@@ -57,6 +57,9 @@ class DataConfig(Bounded):
     positions: str = setting(
         "", "Column or JSON key with a position for each source word. Empty: count them."
     )
+    features: str = setting(
+        "", "Column or JSON key with tags such as N;DAT;SG, each of which is a source token."
+    )
     header: Literal["auto", "yes", "no"] = setting(
         "auto", "Whether the first line of a CSV or TSV file names its columns; auto: look at it."
     )
@@ -679,6 +682,7 @@ class Config:
         self._check_sections()
         self._check_path()
         self._check_positions()
+        self._check_features()
 
     def _check_sections(self) -> None:
         for name in SECTIONS:
@@ -724,6 +728,14 @@ class Config:
             raise UserError(
                 f"{given} does not work with train.path={self.train.path}: use train.path=auto or "
                 f"plain"
+            )
+
+    def _check_features(self) -> None:
+        """Tags are not words, so they have no positions of the user's own."""
+        if self.data.features and self.data.positions:
+            raise UserError(
+                f"data.features={shown(self.data.features)} does not work with data.positions: "
+                f"leave one of them out"
             )
 
 

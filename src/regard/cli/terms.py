@@ -13,7 +13,7 @@ from regard.cli.completion import run_folders, setting_names
 from regard.config import parse_overrides
 from regard.errors import UserError
 
-READING = ("source", "target", "header", "encoding", "target_file")
+READING = ("source", "target", "features", "header", "encoding", "target_file")
 """Settings that say how a file is read."""
 BYTES_A_TOKEN = 4
 """About so many bytes of a file make a token, to tell how much there is to translate."""

@@ -87,7 +87,24 @@ def train(
         ) from None
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         folder = shell_word(run.path)
-        text = "$'a text\\t0 1'" if run.config.data.positions else '"a text"'
         say("", f"Saved in {run.path}. Try next:")
-        say(f"  regard translate {folder} {text}")
+        say(f"  regard translate {folder} {_example(run)}")
         say(f"  regard evaluate {folder}")
+
+
+def _example(run: Any) -> str:
+    """What to translate, as words of a command line."""
+    if run.config.data.positions:
+        return "$'a text\\t0 1'"
+    if not run.source.tags:
+        return '"a text"'
+
+    from regard.recipes.outcome import dev_pairs
+    from regard.text.tags import split_tags, tag_text
+
+    has_dev = (run.path / "data" / "dev").exists()
+    sources = [pair.source for pair in dev_pairs(run, 10)] if has_dev else []
+    for text, tags in map(split_tags, sources):
+        if tags:
+            return f"{shell_word(text)} --features {shell_word(tag_text(tags))}"
+    return f'"a word" --features {shell_word(run.source.tags[0])}'

@@ -73,6 +73,14 @@ def translate(
             min=0, help="Draw this many samples and keep the most central (minimum Bayes risk)."
         ),
     ] = 0,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TAGS",
+            help="Tags of the texts, such as N;DAT;SG (for runs with data.features). A line can "
+            "also have its own after a tab.",
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(help="Make the answer begin with this.")] = "",
     must: Annotated[
         list[str] | None,
@@ -139,7 +147,7 @@ def translate(
     others = [input, output, sample, risk, must, forbid, as_json, attention, coverage]
 
     if wait is not None:
-        if any([*others, beam, prefix, ensemble, nbest > 1, at is not None]):
+        if any([*others, beam, prefix, ensemble, nbest > 1, at is not None, features]):
             raise UserError(
                 "--wait reads stdin, writes to stdout and decodes greedily; the only other "
                 "options it takes are --limit and --set"
@@ -150,14 +158,20 @@ def translate(
     translator = regard.load(run, *ensemble or [], beam=beam, device=device, **chosen)
     if input is not None and input.is_file():
         translator.expect(input.stat().st_size / BYTES_A_TOKEN)
+    if features is not None and not translator.source.tags:
+        raise UserError(
+            f"--features {features}: {run} was trained without tags; leave it out, or train a run "
+            f"with data.features, the column of the tags"
+        )
 
     if at is not None:
         if not text or any(others):
             raise UserError(
                 "--at prints a table for texts given as arguments; the only other options it "
-                "takes are --prefix, --limit and --nbest"
+                "takes are --prefix, --features, --limit and --nbest"
             )
-        _show_options(translator, text, prefix, at, max(nbest, 5))
+        sources = [_with_features(line, features) for line in text]
+        _show_options(translator, sources, prefix, at, max(nbest, 5))
         return
 
     wishes = {
@@ -177,7 +191,7 @@ def translate(
         bursts = _typed_lines()
     else:
         bursts = _bursts(input, enough)
-    results = _answers(translator, bursts, wishes, coverage)
+    results = _answers(translator, bursts, features, wishes, coverage)
     on_terminal = output is None and sys.stdout.isatty()
     visible = plain if on_terminal else one_line
 
@@ -252,18 +266,31 @@ def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
     return files.output(output)
 
 
+def _with_features(text: str, features: str | None) -> str:
+    """The text with the tags of --features, unless it has its own."""
+    if not features or "\t" in text or not text.strip():
+        return text
+    return f"{text}\t{features}"
+
+
 def _answers(
-    translator: Any, bursts: Iterable[list[bytes]], wishes: dict[str, Any], coverage: bool
+    translator: Any,
+    bursts: Iterable[list[bytes]],
+    features: str | None,
+    wishes: dict[str, Any],
+    coverage: bool,
 ) -> Iterator[tuple[Any, bool]]:
     """The result of each line, and whether the line is the last of its burst.
 
-    What is wrong with the line itself is added to the warnings of its result.
+    features: tags of the lines that have none of their own. What is wrong with a line itself is
+    added to the warnings of its result.
     """
     from regard.records.result import HARDLY
 
     number = 0
     for burst in bursts:
         lines = [line.decode("utf-8", "replace").rstrip("\r") for line in burst]
+        lines = [_with_features(line, features) for line in lines]
         results = translator.translate(lines, **wishes)
         for place, (raw, result) in enumerate(zip(burst, results), 1):
             number += 1

@@ -9,8 +9,9 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from regard.data.pairs import Pair, Skipped, read_positions
+from regard.data.pairs import Pair, Skipped, read_features, read_positions
 from regard.errors import UserError, counted
+from regard.text.tags import tagged
 from regard.text.vocabulary import normalise
 
 Items = Iterable[Any]
@@ -50,6 +51,7 @@ class Table:
     source: str = ""
     target: str = ""
     positions: str = ""
+    features: str = ""
     notes: list[str] = field(default_factory=list)
     name: str = "pairs"
 
@@ -64,6 +66,9 @@ class Table:
             if not source or not targets:
                 skipped.add(self.name, line, "empty target" if source else "empty source")
                 continue
+            if self.features and not isinstance(row, Pair):
+                cell = _value(row, self.features)
+                source = tagged(source, read_features(cell, f"item {line} of the {self.name}"))
             pair = Pair(source, targets, line, self._positions(row, line))
             yield pair
         if pair is None:
@@ -102,6 +107,7 @@ def open_items(
     source: str = "",
     target: str = "",
     positions: str = "",
+    features: str = "",
     *,
     name: str = "pairs",
     strict: bool = True,
@@ -109,9 +115,9 @@ def open_items(
     """Find out what `data` is, and which of its columns are source and target.
 
     `source` and `target` name columns, or keys of dicts; `translation.en` is a key inside another.
-    `positions` names one with the positions of the words of the source. Not strict: names that the
-    data lacks are as good as none. Of an iterator, which can be read only once, the caller may read
-    the rows only once.
+    `positions` names one with the positions of the words of the source, `features` one with its
+    tags. Not strict: names of texts that the data lacks are as good as none. Of an iterator, which
+    can be read only once, the caller may read the rows only once.
     """
     table = Table(*_rows(data), name=name)
     first, table.rows = _first(table.rows, data)
@@ -121,9 +127,21 @@ def open_items(
                 f"data.positions={positions}: the {name} have no columns; pass dicts, such as "
                 f"{{'source': 'a b', 'target': 'c', {positions!r}: [0, 1]}}"
             )
+        if features:
+            raise UserError(
+                f"data.features={features}: the {name} have no columns; pass dicts, such as "
+                f"{{'source': 'kedi', 'target': 'kediye', {features!r}: 'N;DAT;SG'}}"
+            )
         return table
 
     names = _names(first)
+    if features and features not in names:
+        listed = ", ".join(map(repr, names))
+        raise UserError(f"{name}: no {features!r} (data.features), only {listed}")
+    if features and features in (source, target, positions):
+        raise UserError(f"{name}: data.features is a column that is read as something else already")
+    table.features = features
+    names = [one for one in names if one != features]
     if positions and positions not in names:
         listed = ", ".join(map(repr, names))
         raise UserError(f"{name}: no {positions!r} (data.positions), only {listed}")

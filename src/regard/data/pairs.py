@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from regard.errors import UserError
 from regard.text.positions import Located
+from regard.text.tags import read_tags
 
 LAST_POSITION = 10**6
 
@@ -17,6 +18,7 @@ LAST_POSITION = 10**6
 class Pair(NamedTuple):
     """A source and all its right answers; line is where it stood, counted from 1.
 
+    A source with tags has them after a tab: "kedi\\tN;DAT;SG" (see regard.text.tags).
     positions: where the words of the source stand, if that is not one after the other.
     """
 
@@ -49,6 +51,24 @@ def read_positions(cell: Any, where: str) -> tuple[int, ...]:
             f"{LAST_POSITION:,} for each word of the source, with spaces between them"
         )
     return numbers
+
+
+def read_features(cell: Any, where: str) -> tuple[str, ...]:
+    """The tags that a cell of data holds: "N;DAT;SG", or a list of tags; none if it is empty.
+
+    where: what an error begins with.
+    """
+    is_empty = cell is None or (isinstance(cell, float) and cell != cell)
+    if is_empty or type(cell).__name__ in ("NAType", "NaTType"):
+        return ()
+    tags = cell if isinstance(cell, list | tuple) else [cell]
+    if not all(isinstance(tag, str | int) for tag in tags):
+        raise UserError(
+            f"{where}: tags {str(cell)[:40]!r}; write them with semicolons between them, such as "
+            f"N;DAT;SG, or as a list of strings"
+        )
+    text = ";".join(map(str, tags))
+    return read_tags(text.encode(errors="replace").decode())
 
 
 CURES = {"not UTF-8": "data.encoding=latin-1 or cp1252 may read them"}

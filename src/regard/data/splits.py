@@ -203,6 +203,7 @@ def open_data(
     header: str = "auto",
     encoding: str | None = None,
     positions: str | None = None,
+    features: str | None = None,
     target_file: str | None = None,
     dev_file: str | None = None,
     test_file: str | None = None,
@@ -212,16 +213,25 @@ def open_data(
 ) -> Splits:
     """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA.
 
-    `source` and `target` choose columns, keys or languages, and `positions` the column with the
-    positions of the words. `target_file` is read beside the file `spec`, and `dev_file` and
-    `test_file` take the place of what would be split off. For `deal` see Deal. With `keep`
-    everything is read once, and later from a copy that is cleaned already: for callers that read it
-    several times.
+    `source` and `target` choose columns, keys or languages, `positions` the column with the
+    positions of the words, and `features` that with the tags of the source. `target_file` is read
+    beside the file `spec`, and `dev_file` and `test_file` take the place of what would be split
+    off. For `deal` see Deal. With `keep` everything is read once, and later from a copy that is
+    cleaned already: for callers that read it several times.
     """
-    layout = Layout(source or None, target or None, header, encoding or None, positions or None)
+    layout = Layout(
+        source or None,
+        target or None,
+        header,
+        encoding or None,
+        positions or None,
+        features or None,
+    )
     if spec in TASKS:
         if positions:
             raise UserError(f"data.positions={positions}: {spec} is a task, which has no columns")
+        if features:
+            raise UserError(f"data.features={features}: {spec} is a task, which has no columns")
         splits = _open_task(spec, dict(options or {}), Deal(**deal), keep)
         if target_file:
             raise UserError(f"data.target_file={target_file}: {spec} is a task, not a file")
@@ -391,6 +401,7 @@ def open_split(
         more.get("header", "auto"),
         more.get("encoding") or None,
         more.get("positions") or None,
+        more.get("features") or None,
     )
     folder = _place(spec, layout)
     if spec in TASKS or folder is None or not folder.is_dir() or more.get(f"{split}_file"):
@@ -431,6 +442,7 @@ def from_iterable(
     source: str | None = None,
     target: str | None = None,
     positions: str | None = None,
+    features: str | None = None,
     keep: Keep | None = None,
     **deal: Any,
 ) -> Splits:
@@ -453,7 +465,9 @@ def from_iterable(
         if keep is None and isinstance(items, Iterator):
             items = list(items)
         name = "pairs" if len(parts) == 1 else f"{part} pairs"
-        table = open_items(items, source or "", target or "", positions or "", name=name)
+        table = open_items(
+            items, source or "", target or "", positions or "", features or "", name=name
+        )
         share = partial(_share_of, table.size) if table.size else _unknown_share
         tables[part] = table
         streams[part] = _stream(partial(table.pairs, skipped), share, keep)

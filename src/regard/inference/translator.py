@@ -118,8 +118,10 @@ class Translator:
             self.most = max(self.search.batch_tokens, seen)
         self.suppress = torch.arange(target.size) < target.first  # (V,) True: never produced
         self.suppress[[EOS]] = False
+        self.suppress[target.text_size :] = True  # tags
         self.auto = auto
         """Whether to move to a GPU, if there is one, as soon as there is enough to translate."""
+        self._has_warned = not source.tags  # of a text without tags, which this run should have
         self._work = 0.0  # source tokens × parameters, asked for so far
         self._placed = Placed(model, self.suppress)
 
@@ -270,6 +272,9 @@ class Translator:
         trained with data.positions needs them; instead they may also stand in the text, after a
         tab: "the old cat\\t1 2 1".
 
+        If the run was trained with data.features, a text has its tags after a tab:
+        "kedi\\tN;DAT;SG".
+
         A text longer than any in training is split at sentence ends (search.split), unless it has a
         prefix or required words.
         """
@@ -295,7 +300,7 @@ class Translator:
         def answers(parts: list[str], encoded: list[list[int]]) -> Iterator[Result]:
             return self._answers(parts, encoded, n_best, forced, search, sampling)
 
-        stream = map(self._located, _with_positions(texts, positions))
+        stream = map(self._prepared, _with_positions(texts, positions))
         while chunk := list(islice(stream, window or self._window())):
             encoded = self._encoded(chunk, uncut=bool(prefix or must))
             self._count(
@@ -313,6 +318,17 @@ class Translator:
                     yield next(results)
                 else:
                     yield joined(text, list(islice(results, len(row))), [gap for _, gap in row])
+
+    def _prepared(self, text: str) -> str:
+        """The text as this run needs it; that its tags are missing is told once."""
+        if not self._has_warned and "\t" not in text and text.strip():
+            self._has_warned = True
+            warnings.warn(
+                f"{text[:40]!r} has no tags, but this run was trained with data.features: write "
+                f"them after a tab, such as 'kedi\\tN;DAT;SG', or with --features",
+                stacklevel=2,
+            )
+        return self._located(text)
 
     def _located(self, text: str) -> str:
         """The text with the positions of its words, if this run needs them."""
@@ -377,8 +393,14 @@ class Translator:
         def count(part: str) -> int:
             return len(self.source.encode(part))
 
-        parts = cut(text, count, self.seen - 1, self.most - 1, self.packs)
-        return parts if len(parts) > 1 else [(text, "")]
+        without_tags = self.source.text_of(text)
+        tags = text[len(without_tags) :]  # with the tab before them
+        room = self.seen - 1 - count(tags)
+        most = self.most - 1 - count(tags)
+        parts = cut(without_tags, count, room, most, self.packs)
+        if len(parts) == 1:
+            return [(text, "")]
+        return [(part + tags if part else part, gap) for part, gap in parts]  # tags for each
 
     def _answers(
         self,
@@ -678,7 +700,8 @@ class Translator:
             doubts.append(f"not in the vocabulary: {_few(unknown)}")
 
         if self.characters and self.source.kind != "words":  # whose white space is no token
-            strange = set(self.source.normalise(text)).difference(self.characters, *unknown)
+            read = self.source.text_of(self.source.normalise(text))
+            strange = set(read).difference(self.characters, *unknown)
             if strange:
                 names = [_character_name(character) for character in sorted(strange)[:5]]
                 doubts.append(f"never seen in training: {' '.join(names)}")
@@ -703,7 +726,7 @@ class Translator:
         """How likely the target of each (source, target) is, in order and in constant memory."""
         sides = (self.source, self.target)
         budget = self.search.batch_tokens
-        located = ((self._located(source), target) for source, target in pairs)
+        located = ((self._prepared(source), target) for source, target in pairs)
         return likelihoods(self._placed.model, sides, located, budget)
 
     def contrasts(self, items: Iterable[ContrastItem | tuple[str, ...]]) -> Iterator[Contrast]:
@@ -745,6 +768,11 @@ class Translator:
             raise UserError(
                 f"this run was trained with data.positions={self.positions}: a text that is still "
                 f"being written has none, so translate it as a whole"
+            )
+        if self.source.tags:
+            raise UserError(
+                "this run was trained with data.features: a text that is still being written has "
+                "no tags, so translate it as a whole"
             )
         placed = self._placed
         return Online(

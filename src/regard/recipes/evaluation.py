@@ -172,7 +172,11 @@ def evaluate(
     comparison = None
     other_answers = None
     if against is not None:
-        other_results = load(against, beam=beam, device=device, parts=parts).translate(sources)
+        other = load(against, beam=beam, device=device, parts=parts)
+        other_sources = sources
+        if not other.source.tags:  # it was trained without tags
+            other_sources = list(map(translator.source.text_of, sources))
+        other_results = other.translate(other_sources)
         other_answers = [normalise(result.text) for result in other_results]
         metric: Metric = "bleu" if bleu_applies(references, tokenize) else "exact_match"
         comparison = paired_bootstrap(
@@ -381,6 +385,13 @@ def open_pairs(run: Run, file: str, reading: Mapping[str, str]) -> Splits:
     columns: dict[str, Any] = {"source": layout.source, "target": layout.target}
     if trained_on.positions:
         columns["positions"] = trained_on.positions
+    if trained_on.features:
+        columns["features"] = trained_on.features
+    if reading.get("features") and not run.source.tags:
+        raise UserError(
+            f"data.features={reading['features']}: {run.path} was trained without tags; leave it "
+            f"out, or train a run with data.features"
+        )
     if "target_file" in reading:
         columns = {}  # two files side by side have none
     return open_data(file, **columns | dict(reading), dev=0, test=0)
@@ -408,6 +419,11 @@ def _given(run: Run, data: Items, split: str) -> Iterable[Pair]:
         data = splits[split]
     trained_on = run.config.data
     table = open_items(
-        data, trained_on.source, trained_on.target, trained_on.positions, strict=False
+        data,
+        trained_on.source,
+        trained_on.target,
+        trained_on.positions,
+        trained_on.features,
+        strict=False,
     )
     return table.pairs(Skipped("item"))

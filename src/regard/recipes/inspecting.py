@@ -96,7 +96,7 @@ def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspectio
     longest_sides = np.maximum(source_lengths, target_lengths) + 1  # with <eos>
     return Inspection(
         data=config.data.path,
-        splits=_sizes(splits),
+        splits=_sizes(splits, has_tags=bool(config.data.features)),
         leaks=leaks(splits),
         reading=list(splits.reading),
         skipped=splits.skipped.lines(),
@@ -119,13 +119,13 @@ def _read_once(given: Settings, reporter: Reporter) -> Splits:
     return splits
 
 
-def _sizes(splits: Splits) -> list[Split]:
+def _sizes(splits: Splits, *, has_tags: bool) -> list[Split]:
     """The size of each split that there is."""
     sizes = []
     for name in ("train", "dev", "test", "long"):
         stream: Stream | None = getattr(splits, name)
         if stream is not None:
-            measured = survey(stream)
+            measured = survey(stream, has_tags=has_tags)
             source = _words(measured.source)
             sizes.append(Split(name, measured.pairs, source, _words(measured.target)))
     return sizes

@@ -11,6 +11,7 @@ from regard.config import Settings, build, merge
 from regard.data.splits import Splits, Stream
 from regard.data.tasks import TASKS
 from regard.errors import counted
+from regard.text.tags import split_tags
 
 SAMPLE = 50_000
 TUNED = {"arithmetic": "calculator", "phrases": "demo"}
@@ -63,10 +64,12 @@ class Side:
     characters: int = 0
     words: Counter[str] = field(default_factory=Counter)
     longest: int = 0
+    tags: int = 0
 
-    def add(self, text: str) -> None:
-        """Measure one more text."""
+    def add(self, text: str, tags: int = 0) -> None:
+        """Measure one more text, which has so many tags."""
         self.texts += 1
+        self.tags += tags
         self.characters += len(text)
         self.words.update(text.split())
         self.longest = max(self.longest, len(text))
@@ -84,7 +87,7 @@ class Side:
             total = self.characters / 4
         else:
             total = self.characters
-        return total / max(1, self.texts) + 1
+        return (total + self.tags) / max(1, self.texts) + 1
 
     def tokenizer(self) -> tuple[str, str]:
         """The kind of tokenizer that suits these texts, and why."""
@@ -104,14 +107,18 @@ class Survey:
     target: Side
 
 
-def survey(pairs: Stream) -> Survey:
-    """Measure the first SAMPLE pairs, and count all."""
+def survey(pairs: Stream, *, has_tags: bool = False) -> Survey:
+    """Measure the first SAMPLE pairs, and count all. has_tags: whether the sources have tags."""
     source = Side()
     target = Side()
     measured = 0
     for pair in islice(pairs, SAMPLE):
         measured += 1
-        source.add(pair.source)
+        if has_tags:
+            text, tags = split_tags(pair.source)
+            source.add(text, len(tags))
+        else:
+            source.add(pair.source)
         for text in pair.targets:
             target.add(text)
     total = measured if measured < SAMPLE else pairs.count()
@@ -120,7 +127,7 @@ def survey(pairs: Stream) -> Survey:
 
 def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
     """Settings for what `given` leaves open, and a line of reason for each choice."""
-    measured = survey(splits.train)
+    measured = survey(splits.train, has_tags=bool(given.get("data", {}).get("features")))
     chosen: Settings = {"text": {}, "model": {}, "train": {}, "data": {}, "search": {}}
     reasons = []
 

@@ -1,5 +1,6 @@
 """Data -> a run that is ready to train: settings decided, tokenizers learned, pairs encoded."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +40,8 @@ from regard.runs.claim import Claim
 from regard.runs.run import Run
 from regard.text.normaliser import Normaliser
 from regard.text.sentences import pieces
-from regard.text.tokenizer import Tokenizer, train_tokenizer
+from regard.text.tags import split_tags
+from regard.text.tokenizer import Tokenizer, train_tokenizer, with_tags
 from regard.training.paths import choose_path
 
 FILES = ("path", "target_file", "dev_file", "test_file")
@@ -50,6 +52,8 @@ TOKENIZER_SAMPLE = 200_000
 docs/log.md, 2026-11-16: held-out text needs 0.17 % more tokens than with a tokenizer learned from
 all of a million pairs, which takes four times as long.
 """
+MOST_TAGS = 10_000
+"""Different tags that a column may have; more of them are no tags but texts."""
 
 
 def open_splits(data: DataConfig, keep: Keep | None = None) -> Splits:
@@ -87,6 +91,7 @@ def _files(data: DataConfig) -> dict[str, str]:
         "header": data.header,
         "encoding": data.encoding,
         "positions": data.positions,
+        "features": data.features,
         "target_file": data.target_file,
         "dev_file": data.dev_file,
         "test_file": data.test_file,
@@ -123,6 +128,7 @@ def prepare(
     base = Run.open(start_from) if start_from else None
     if base is not None:
         given = _inherit(given, base)
+        _check_tags(given, base)
         base.keep_start(claim.aside)
 
     data = settings.build({"data": given["data"]}).data
@@ -157,7 +163,9 @@ def prepare(
         f"{counted(len(encoded.corpus), 'training pair')}, {tokens}, {parameters:,} parameters"
     )
 
-    facts = _facts(config.data, splits, encoded, leaks, base) | {"parameters": parameters}
+    several = _share_of_several_sentences(splits.train, source)
+    facts = _facts(config.data, splits, encoded, leaks, several, base)
+    facts["parameters"] = parameters
     return Run.create(claim, config, source, target, facts)
 
 
@@ -180,6 +188,15 @@ def _inherit(given: Settings, base: Run) -> Settings:
                     f"{base.path} would not fit; leave it out"
                 )
     return settings.merge({"model": inherited["model"], "text": inherited["text"]}, given)
+
+
+def _check_tags(given: Settings, base: Run) -> None:
+    """Refuse tags that the run which fine-tuning starts from does not know."""
+    if given["data"].get("features") and not base.source.tags:
+        raise UserError(
+            f"data.features cannot be used when fine-tuning {base.path}, which was trained without "
+            f"it; leave it out, or train a new run"
+        )
 
 
 def _with_columns(given: Settings, splits: Splits) -> Settings:
@@ -276,6 +293,7 @@ def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Re
                 source=data.source,
                 target=data.target,
                 positions=data.positions,
+                features=data.features,
                 keep=keep,
                 **_deal(data),
             )
@@ -288,7 +306,7 @@ def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Re
         if pairs is not None or piped:
             for name, stream in (("dev", splits.dev), ("test", splits.test)):
                 if stream is not None:
-                    write_held_out(claim.aside / "data", name, stream)
+                    write_held_out(claim.aside / "data", name, stream, data.features)
 
     # Training has no use for the others, and they hold memory.
     return replace(splits, test=None, long=None, drawn=None)
@@ -300,13 +318,14 @@ class _Observed:
     def __init__(
         self,
         overlap: Overlap,
-        normalise: Normaliser,
+        tokenizer: Tokenizer,
         total: int,
         tell: Callable[[float], None],
     ) -> None:
         self.overlap = overlap
-        self._normalise = normalise
-        self.characters: set[str] = set()  # of the sources, normalised
+        self._text_of = tokenizer.text_of if tokenizer.tags else None
+        self._normalise = tokenizer.normalise
+        self.characters: set[str] = set()  # of the sources, normalised and without tags
         self._total = total
         self._tell = tell
         self._done = 0
@@ -314,6 +333,8 @@ class _Observed:
     def __call__(self, pairs: list[Pair]) -> None:
         self.overlap.add(pairs)
         sources = [pair.source for pair in pairs]
+        if self._text_of is not None:
+            sources = list(map(self._text_of, sources))
         if not self._normalise.is_plain:  # else they are as they should be: readers see to it
             sources = [self._normalise(source) for source in sources]
         self.characters.update("".join(sources))
@@ -350,7 +371,7 @@ def _encode(
     dev_name = data.dev_file or name
     with reporter.progress("% of the data encoded") as tell:
         overlap = Overlap(splits.dev or (), ())
-        observed = _Observed(overlap, source.normalise, splits.train.count(), tell)
+        observed = _Observed(overlap, source, splits.train.count(), tell)
         corpus = encode(
             splits.train, source, target, folder / "train", **limits, watch=observed, name=name
         )
@@ -375,14 +396,19 @@ def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
 
 
 def _facts(
-    data: DataConfig, splits: Splits, encoded: _Encoded, leaks: Leaks, base: Run | None
+    data: DataConfig,
+    splits: Splits,
+    encoded: _Encoded,
+    leaks: Leaks,
+    several_sentences: float,
+    base: Run | None,
 ) -> dict[str, Any]:
     """What the manifest of a run tells about its data."""
     return {
         "pairs": len(encoded.corpus),
         "longest_source": int(encoded.corpus.source_lengths.max()),
         "characters": _known_characters(encoded.observed, base),
-        "several_sentences": _share_of_several_sentences(splits.train),
+        "several_sentences": several_sentences,
         "duplicates": leaks.duplicates,
         "leaks": leaks.dev,
         "skipped": len(splits.skipped) + len(encoded.too_long),
@@ -400,9 +426,10 @@ def _known_characters(observed: _Observed, base: Run | None) -> str:
     return "".join(sorted(observed.characters.union(before)))
 
 
-def _share_of_several_sentences(train: Stream) -> float:
+def _share_of_several_sentences(train: Stream, source: Tokenizer) -> float:
     """How many of the first sources are more than one sentence, as a share."""
-    several = [len(pieces(pair.source)) > 1 for pair in islice(train, 10_000)]
+    texts = [source.text_of(pair.source) for pair in islice(train, 10_000)]
+    several = [len(pieces(text)) > 1 for text in texts]
     return sum(several) / max(1, len(several))
 
 
@@ -410,7 +437,10 @@ def _share_of_several_sentences(train: Stream) -> float:
 
 
 def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
-    """Learn the tokenizers of source and target; one and the same if they share it."""
+    """Learn the tokenizers of source and target; one and the same if they share it.
+
+    With data.features, that of the source also has the tags, and so has a shared vocabulary.
+    """
     text = config.text
     normalise = Normaliser(text.lowercase, text.spaced_punctuation)
     kind = text.tokenizer
@@ -428,16 +458,50 @@ def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokeniz
         min_count=text.min_count,
         reserved=text.reserved,
     )
+    features = config.data.features
+    tags = _tags(splits.train, features) if features else []
+    text_of: Callable[[str], str] = _text_of if features else str
+
     source_pairs = _to_learn_from(splits.train, kind, config.data.seed)
     if text.share and kind == target_kind:
-        texts = chain.from_iterable((pair.source, *pair.targets) for pair in source_pairs)
+        texts = chain.from_iterable((text_of(pair.source), *pair.targets) for pair in source_pairs)
         shared = learn(kind, texts)
-        return shared, shared
+        if features:
+            shared = with_tags(shared, tags)
+        return shared, shared.target_side
 
     target_pairs = _to_learn_from(splits.train, target_kind, config.data.seed)
-    sources = (pair.source for pair in source_pairs)
+    sources = (text_of(pair.source) for pair in source_pairs)
     targets = chain.from_iterable(pair.targets for pair in target_pairs)
-    return learn(kind, sources), learn(target_kind, targets)
+    source = learn(kind, sources)
+    if features:
+        source = with_tags(source, tags)
+    return source, learn(target_kind, targets)
+
+
+def _text_of(source: str) -> str:
+    """The text of a source, without its tags."""
+    text, _ = split_tags(source)
+    return text
+
+
+def _tags(train: Stream, features: str) -> Counter[str]:
+    """How often each tag occurs in the training sources; that there are none is an error."""
+    counts: Counter[str] = Counter()
+    for pair in train:
+        _, tags = split_tags(pair.source)
+        counts.update(tags)
+        if len(counts) > MOST_TAGS:
+            some = ", ".join(f"{tag:.30}" for tag in islice(counts, 3))
+            raise UserError(
+                f"data.features={features}: more than {MOST_TAGS:,} different tags ({some}, …); "
+                f"choose a column of tags"
+            )
+    if not counts:
+        raise UserError(
+            f"data.features={features}: all cells of this column are empty; choose another column"
+        )
+    return counts
 
 
 def _to_learn_from(train: Stream, kind: str, seed: int) -> Iterable[Pair]:
@@ -455,6 +519,6 @@ def _to_learn_from(train: Stream, kind: str, seed: int) -> Iterable[Pair]:
 
 def _tokens_text(source: Tokenizer, target: Tokenizer) -> str:
     """The sizes of the vocabularies, for a person."""
-    if source is target:
+    if source.target_side is target:
         return f"{source.size:,} tokens"
     return f"{source.size:,} + {target.size:,} tokens"

@@ -19,6 +19,7 @@ def write_card(run: Run, note: str = "") -> None:
         if hasattr(config.model, name)
     )
     folder = shell_word(run.path)
+    text = '"a word" --features "TAGS"' if run.source.tags else '"a text"'
     lines = [
         f"# {markdown(run.path.name)}\n",
         f"A text-to-text model trained with Regard {markdown(facts.get('regard', '?'))} "
@@ -33,7 +34,7 @@ def write_card(run: Run, note: str = "") -> None:
         f"{markdown(run.best)}, chosen by {markdown(config.train.metric)}) |",
         f"| search | beam {config.search.width}, length penalty {config.search.length_penalty} |\n",
         f"To use it, run this where it was trained (or give the path of this folder):\n\n"
-        f'```\nregard translate {folder} "a text"\nregard evaluate {folder}\n```\n',
+        f"```\nregard translate {folder} {text}\nregard evaluate {folder}\n```\n",
         "It has learned only from its training data; `samples.txt` shows answers to sources it "
         "has not seen.",
     ]

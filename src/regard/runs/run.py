@@ -195,7 +195,7 @@ class Run:
                     f"{path}: changed or damaged (its SHA-256 is not the one in "
                     f"{storage.MANIFEST}): copy it from a sound copy of the run"
                 )
-            return read_held_out(path.parent, split)
+            return read_held_out(path.parent, split, self.config.data.features)
 
     # weights
 

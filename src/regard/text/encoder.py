@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.text.normaliser import Normaliser
-from regard.text.tokenizer import Bytes, Listed, Subwords, Tokenizer
+from regard.text.tags import split_tags
+from regard.text.tokenizer import Bytes, Listed, Subwords, Tagged, Tokenizer, Widened
 from regard.text.vocabulary import UNK
 
 Ids = npt.NDArray[np.int32]
@@ -30,6 +31,10 @@ def encoder_for(tokenizer: Tokenizer) -> TextEncoder:
 
     It remembers words, so that the tokenizer, which threads may share, need not.
     """
+    if isinstance(tokenizer, Tagged):
+        return TextsAndTags(tokenizer)
+    if isinstance(tokenizer, Widened):
+        return encoder_for(tokenizer.base)
     if isinstance(tokenizer, Subwords):
         return WordByWord(tokenizer)
     if isinstance(tokenizer, Bytes):
@@ -50,6 +55,28 @@ class OneByOne:
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         flat = np.fromiter((id for row in rows for id in row), np.int32, int(lengths.sum()))
         return flat, lengths
+
+
+class TextsAndTags:
+    """Sources with tags: the texts as those of any tokenizer, and the tags of each after it."""
+
+    def __init__(self, tokenizer: Tagged) -> None:
+        self._encode_texts = encoder_for(tokenizer.base)
+        self._tag_ids = tokenizer.tag_ids
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        sources = [split_tags(text) for text in texts]
+        text_ids, text_lengths = self._encode_texts([text for text, _ in sources])
+        rows = [self._tag_ids(tags) for _, tags in sources]
+        tag_lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+
+        lengths = text_lengths + tag_lengths
+        starts = np.cumsum(lengths) - lengths
+        ids = np.empty(int(lengths.sum()), np.int32)
+        ids[consecutive(starts, text_lengths)] = text_ids
+        tags = np.fromiter((id for row in rows for id in row), np.int32, int(tag_lengths.sum()))
+        ids[consecutive(starts + text_lengths, tag_lengths)] = tags
+        return ids, lengths
 
 
 class AllBytes:

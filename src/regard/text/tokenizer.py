@@ -19,9 +19,11 @@ from regard.files.reading import parse_json, read_bytes
 from regard.text.alphabet import byte_alphabet
 from regard.text.normaliser import Normaliser
 from regard.text.subwords import check_subwords
+from regard.text.tags import split_tags, tagged
 from regard.text.vocabulary import PAD, RESERVED, SPECIALS, UNK, UNKNOWN
 
-FORMAT = 1
+FORMAT = 2
+FORMAT_WITHOUT_TAGS = 1  # which earlier versions of Regard can read, too
 MOST = 64 << 20  # bytes of a file of tokenizers
 KINDS = ("characters", "bytes", "words", "bpe", "unigram")
 _UNKNOWN = UNKNOWN.encode()
@@ -55,6 +57,17 @@ class Tokenizer:
         self.joint = b" " if kind == "words" else b""  # what decoding puts between two tokens
         self._tokens = tokens
         self.size = self.first + len(tokens)
+        self.text_size = self.size  # ids from here on are tags, which are no text
+        self.tags: tuple[str, ...] = ()
+
+    @property
+    def target_side(self) -> "Tokenizer":
+        """The tokenizer of the targets, where both sides share this vocabulary."""
+        return self
+
+    def text_of(self, source: str) -> str:
+        """The text of a source, without its tags."""
+        return source
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
@@ -272,6 +285,144 @@ class Subwords(Tokenizer):
         return from_json, (self.to_json(),)
 
 
+class Widened(Tokenizer):
+    """A tokenizer whose vocabulary also has tags, which no text ever becomes.
+
+    It is that of the targets where they share the vocabulary of sources with tags.
+    """
+
+    def __init__(self, base: Tokenizer, tags: Sequence[str]) -> None:
+        tokens = [*base._tokens, *(b"" for _ in tags)]  # a tag adds nothing to decoded text
+        super().__init__(base.kind, tokens, base.normalise, base.reserved)
+        self.base = base
+        self.tags = tuple(tags)
+        self.text_size = base.size
+
+    def encode(self, text: str) -> list[int]:
+        return self.base.encode(text)
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        return self.base.encode_batch(texts)
+
+    def pieces(self, text: str) -> list[Piece]:
+        return self.base.pieces(text)
+
+    def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
+        return self.base.vary(ids, dropout, seed)
+
+    @cached_property
+    def _shown(self) -> list[str]:
+        return [*self.base._shown, *map(_tag_shown, self.tags)]
+
+    def to_json(self) -> dict[str, Any]:
+        return self.base.to_json() | {"tags": list(self.tags)}
+
+
+class Tagged(Widened):
+    """A tokenizer of sources that have a text and, after a tab, tags: "kedi\\tN;DAT;SG".
+
+    The text is cut by another tokenizer. Each tag is one token, another than that of any text; one
+    that is not in the vocabulary is <unk>.
+    """
+
+    def __init__(self, base: Tokenizer, tags: Sequence[str]) -> None:
+        super().__init__(base, tags)
+        self.normalise = _TextNormaliser(**base.normalise.to_json())
+        self._tag_ids = {tag: base.size + i for i, tag in enumerate(tags)}
+        if len(self._tag_ids) != len(tags):
+            raise ValueError("the vocabulary contains a tag twice")
+
+    @cached_property
+    def target_side(self) -> Tokenizer:
+        """The same vocabulary for targets, which have no tags."""
+        return Widened(self.base, self.tags)
+
+    def text_of(self, source: str) -> str:
+        text, _ = split_tags(source)
+        return text
+
+    def tag_ids(self, tags: Iterable[str]) -> list[int]:
+        """The ids of tags."""
+        return [self._tag_ids.get(tag, UNK) for tag in tags]
+
+    def encode(self, text: str) -> list[int]:
+        text, tags = split_tags(text)
+        return [*self.base.encode(text), *self.tag_ids(tags)]
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        sources = [split_tags(text) for text in texts]
+        rows = self.base.encode_batch([text for text, _ in sources])
+        return [[*ids, *self.tag_ids(tags)] for ids, (_, tags) in zip(rows, sources, strict=True)]
+
+    def pieces(self, text: str) -> list[Piece]:
+        text, tags = split_tags(text)
+        pieces = self.base.pieces(text)
+        start = len(self.base.normalise(text)) + 1  # after the tab
+        for tag, id in zip(tags, self.tag_ids(tags), strict=True):
+            end = start + len(tag)
+            pieces.append(Piece(id, _tag_shown(tag), start, end))
+            start = end + 1  # after the semicolon
+        return pieces
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The source of the ids: its text and, after a tab, its tags."""
+        text_ids, tag_ids = self._parted(ids)
+        tags = [name for name in map(self._tag_name, tag_ids) if name]
+        return tagged(self.base.decode(text_ids), tags)
+
+    def spans(self, ids: Iterable[int]) -> list[tuple[int, int]]:
+        text_ids, tag_ids = self._parted(ids)
+        spans = self.base.spans(text_ids)
+        end = len(self.base.decode(text_ids))
+        for name in map(self._tag_name, tag_ids):
+            start = end + 1 if name else end  # a tab or a semicolon stands before a tag
+            end = start + len(name)
+            spans.append((start, end))
+        return spans
+
+    def vary(self, ids: Sequence[int], dropout: float, seed: int) -> list[int]:
+        """Other ids of the same text, and the same tags."""
+        text_ids, tag_ids = self._parted(ids)
+        return [*self.base.vary(text_ids, dropout, seed), *tag_ids]
+
+    def _parted(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
+        """The ids of the text, and those from the first tag on.
+
+        Where the text is made of bytes, an <unk> can only be a tag.
+        """
+        ids = [int(id) for id in ids]
+        text_has_unknown = self.kind in _PATTERNS
+        for place, id in enumerate(ids):
+            if self.base.size <= id < self.size or (id == UNK and not text_has_unknown):
+                return ids[:place], ids[place:]
+        return ids, []
+
+    def _tag_name(self, id: int) -> str:
+        """The tag of an id after the text; empty for what is none, such as <eos>."""
+        if self.base.size <= id < self.size:
+            return self.tags[id - self.base.size]
+        return UNKNOWN if id == UNK else ""
+
+
+class _TextNormaliser(Normaliser):
+    """Normalises the text of a source, and leaves its tags as they are."""
+
+    def __call__(self, text: str) -> str:
+        text, tags = split_tags(text)
+        return tagged(super().__call__(text), tags)
+
+
+def _tag_shown(tag: str) -> str:
+    """A tag as people see it among other tokens."""
+    return f"<{tag}>"
+
+
+def with_tags(source: Tokenizer, tags: Iterable[str]) -> Tagged:
+    """A tokenizer that also has these tags, the most frequent first."""
+    counts = Counter(tags)
+    return Tagged(source, sorted(counts, key=lambda tag: (-counts[tag], tag)))
+
+
 def train_tokenizer(
     kind: str,
     texts: Iterable[str],
@@ -363,6 +514,10 @@ def from_json(content: dict[str, Any]) -> Tokenizer:
 
     Raises ValueError, KeyError or TypeError where it described none.
     """
+    if "tags" in content:
+        base = {name: value for name, value in content.items() if name != "tags"}
+        return Tagged(from_json(base), _listed_tags(content["tags"]))
+
     kind = content["kind"]
     if kind not in KINDS:
         raise UserError(f"no tokenizer {kind!r:.40} (available: {', '.join(KINDS)})")
@@ -393,6 +548,16 @@ def _listed_tokens(kind: str, tokens: Any) -> list[str]:
     return tokens
 
 
+def _listed_tags(tags: Any) -> list[str]:
+    """The tags of a list, if each is one that a source can carry."""
+    if not isinstance(tags, list) or not tags or not all(isinstance(tag, str) for tag in tags):
+        raise ValueError("tags: no list of texts")
+    for tag in tags:
+        if split_tags(tagged("", [tag])) != ("", (tag,)):
+            raise ValueError(f"{tag!r:.40} is no tag")
+    return tags
+
+
 def save_tokenizers(path: str | Path, source: Tokenizer, target: Tokenizer) -> None:
     """Both tokenizers in one JSON file; a shared one is stored once."""
     write_text(Path(path), both_as_json(source, target))
@@ -401,15 +566,18 @@ def save_tokenizers(path: str | Path, source: Tokenizer, target: Tokenizer) -> N
 def both_as_json(source: Tokenizer, target: Tokenizer) -> str:
     """The content of a file of tokenizers."""
     content = {
-        "format": FORMAT,
+        "format": FORMAT if source.tags else FORMAT_WITHOUT_TAGS,
         "source": source.to_json(),
-        "target": "source" if target is source else target.to_json(),
+        "target": "source" if target is source.target_side else target.to_json(),
     }
     return json.dumps(content, ensure_ascii=False)
 
 
 def load_tokenizers(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
-    """(source, target) as saved; a shared tokenizer comes back as one object."""
+    """(source, target) as saved.
+
+    A shared tokenizer comes back as one object, or as the two sides of one that has tags.
+    """
     try:
         content = parse_json(read_bytes(Path(path), MOST))
         if type(content["format"]) is not int:
@@ -421,7 +589,7 @@ def load_tokenizers(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
             )
         source = from_json(content["source"])
         if content["target"] == "source":
-            return source, source
+            return source, source.target_side
         return source, from_json(content["target"])
     except OSError as error:
         raise UserError(f"{path}: cannot read the tokenizers ({error.strerror})") from error

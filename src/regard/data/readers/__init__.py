@@ -52,6 +52,11 @@ def find_reader(path: Path, layout: Layout, target_file: Path | None = None) -> 
             f"{path}: data.positions={layout.positions} is a column of a TSV or CSV file, or a key "
             f"of JSON; this file has neither"
         )
+    if layout.features is not None and reader.features is None:
+        raise UserError(
+            f"{path}: data.features={layout.features} is a column of a TSV or CSV file, or a key "
+            f"of JSON; this file has neither: leave it out, or write source, target and tags as TSV"
+        )
     return reader
 
 

@@ -62,8 +62,17 @@ def json_reader(path: Path, start: Start, layout: Layout) -> Reader:
     def positions(line: bytes) -> Any:
         return keys.positions_of(item_of(line))
 
-    has_positions = layout.positions is not None
-    return Reader((path,), rows, parse, notes, positions=positions if has_positions else None)
+    def features(line: bytes) -> Any:
+        return keys.features_of(item_of(line))
+
+    return Reader(
+        (path,),
+        rows,
+        parse,
+        notes,
+        positions=None if layout.positions is None else positions,
+        features=None if layout.features is None else features,
+    )
 
 
 def _text(start: Start) -> str:
@@ -120,8 +129,15 @@ def _document_reader(path: Path, start: Start, layout: Layout) -> Reader:
     def rows(position: ReadSoFar | None) -> Rows:
         return enumerate(_Document(path, start.encoding).items(position), 1)
 
-    positions = None if layout.positions is None else keys.positions_of
-    return Reader((path,), rows, keys.texts, notes, unit="item", positions=positions)
+    return Reader(
+        (path,),
+        rows,
+        keys.texts,
+        notes,
+        unit="item",
+        positions=None if layout.positions is None else keys.positions_of,
+        features=None if layout.features is None else keys.features_of,
+    )
 
 
 class _Document:

@@ -26,6 +26,7 @@ class Keys:
         self.source = layout.source or "source"
         self.target = layout.target or "target"
         self.positions = layout.positions
+        self.features = layout.features
         self._named = layout.source is not None or layout.target is not None
 
     def check(self, where: str, item: Mapping[str, Any]) -> None:
@@ -35,6 +36,13 @@ class Keys:
                 f"{where}: no {shortened(self.positions)!r} (data.positions); it has "
                 f"{listed([*_names(item)])}"
             )
+        if self.features is not None and not _has(item, self.features):
+            raise UserError(
+                f"{where}: no {shortened(self.features)!r} (data.features); it has "
+                f"{listed([*_names(item)])}"
+            )
+        if self.features in (self.source, self.target):
+            raise UserError(f"{where}: data.features is the key of the source or of the target")
         if all(_has(item, key) for key in (self.source, self.target)):
             return
         names = [*_names(item)]
@@ -49,7 +57,7 @@ class Keys:
 
     def unused(self, file: str, item: Mapping[str, Any]) -> list[str]:
         """A line that names the keys which are not read, if there are any."""
-        used = (self.source, self.target, self.positions)
+        used = (self.source, self.target, self.positions, self.features)
         names = [name for name in _names(item) if name not in used]
         if not names:
             return []
@@ -78,6 +86,11 @@ class Keys:
         """What an object says about where the words of its source stand."""
         assert self.positions is not None
         return _get(item, self.positions) if isinstance(item, Mapping) else None
+
+    def features_of(self, item: Any) -> Any:
+        """The tags of an object's source."""
+        assert self.features is not None
+        return _get(item, self.features) if isinstance(item, Mapping) else None
 
 
 def _check_characters(text: str) -> None:

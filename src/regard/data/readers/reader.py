@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.data.pairs import Pair, Skipped, read_positions
+from regard.data.pairs import Pair, Skipped, read_features, read_positions
 from regard.data.readers import files
 from regard.data.readers.encodings import guess
 from regard.data.readers.files import ReadSoFar
 from regard.errors import UserError
+from regard.text.tags import tagged
 from regard.text.vocabulary import normalise
 
 MAX_CHARACTERS = 10_000
@@ -32,6 +33,7 @@ class Layout:
     header: str = "auto"
     encoding: str | None = None
     positions: str | None = None
+    features: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Reader:
     notes: list[str] = field(default_factory=list)  # what a person should know; may grow
     unit: str = "line"  # what the rows are called
     positions: Callable[[Any], Any] | None = None  # where the words of a row's source stand
+    features: Callable[[Any], Any] | None = None  # the tags of a row's source
 
     @property
     def name(self) -> str:
@@ -83,6 +86,9 @@ class Reader:
                     raise Skip("empty target")
                 if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
                     raise Skip("too long")
+                if self.features is not None:
+                    where = f"{name} {self.unit} {line}"
+                    source = tagged(source, read_features(self.features(row), where))
                 found = True
                 yield Pair(source, tuple(targets), line, self._positions(row, line))
             except Skip as why:

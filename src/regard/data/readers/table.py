@@ -12,6 +12,7 @@ from typing import Any
 
 from regard.data.readers import files
 from regard.data.readers.aligned import siblings
+from regard.data.readers.extra import extra_column
 from regard.data.readers.files import ReadSoFar, Start, plain_name
 from regard.data.readers.header import is_header, may_be_header, plain, text_columns
 from regard.data.readers.lookalikes import list_of_pairs, lookalike
@@ -55,11 +56,12 @@ class _Columns:
     target: int
     names: tuple[str, ...] | None = None  # of the header, if there is one
     positions: int | None = None  # None: there is no such column
+    features: int | None = None
 
     @property
     def used(self) -> tuple[int, ...]:
         """All that are read, source and target first."""
-        more = () if self.positions is None else (self.positions,)
+        more = [column for column in (self.positions, self.features) if column is not None]
         return (self.source, self.target, *more)
 
 
@@ -96,9 +98,16 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     def parse(cells: list[str] | None) -> list[str]:
         return _pick(cells, columns, width, form)
 
-    if columns.positions is None:
-        return Reader((path,), rows, parse, notes)
-    return Reader((path,), rows, parse, notes, positions=itemgetter(columns.positions))
+    positions = columns.positions
+    features = columns.features
+    return Reader(
+        (path,),
+        rows,
+        parse,
+        notes,
+        positions=None if positions is None else itemgetter(positions),
+        features=None if features is None else itemgetter(features),
+    )
 
 
 def _without_first(rows: Rows, count: int) -> Rows:
@@ -228,7 +237,9 @@ def _columns(path: Path, sample: list[list[str]], layout: Layout) -> _Columns:
     source = _column(where, layout.source, first, names, "data.source")
     target = _column(where, layout.target, first, names, "data.target")
     positions = _column(where, layout.positions, first, names, "data.positions")
-    usual = [column for column in [*usual, 0, 1, 2] if column != positions]
+    features = _column(where, layout.features, first, names, "data.features")
+    others = (positions, features)
+    usual = [column for column in [*usual, 0, 1, 2, 3] if column not in others]
     if source is None:
         source = next(column for column in usual if column != target)
     if target is None:
@@ -237,13 +248,15 @@ def _columns(path: Path, sample: list[list[str]], layout: Layout) -> _Columns:
         raise UserError(f"{path}: data.source and data.target are the same column")
     if positions in (source, target):
         raise UserError(f"{path}: data.positions is the column of the source or of the target")
-    return _Columns(source, target, names, positions)
+    if features in (source, target, positions) and features is not None:
+        raise UserError(f"{path}: data.features is a column that is read as something else already")
+    return _Columns(source, target, names, positions, features)
 
 
 def _has_header(path: Path, first: Sequence[str], others: list[list[str]], layout: Layout) -> bool:
     if layout.header != "auto":
         return layout.header == "yes"
-    wanted = (layout.source, layout.target, layout.positions)
+    wanted = (layout.source, layout.target, layout.positions, layout.features)
     asked = {plain(name) for name in wanted if name}
     names = {name for name in asked if not name.isdecimal()}
     if names and names <= {plain(cell) for cell in first}:
@@ -298,27 +311,27 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
         pair = f"{names[used[0]]} → {names[used[1]]}"
         if columns.positions is not None:
             pair += f", positions in {names[columns.positions]}"
+        if columns.features is not None:
+            pair += f", tags in {names[columns.features]}"
         notes.append(
             f"{path.name}: line {form.preface + 1} is a header, {pair} (to read it as a pair, set "
             f"data.header=no)"
         )
-        unused = [
-            name or f"{column + 1} (unnamed)"
+        unused = {
+            column: name or f"{column + 1} (unnamed)"
             for column, name in enumerate(names)
             if column not in used
-        ]
-        if unused:
-            notes.append(f"{path.name}: {_columns_text(unused)}")
+        }
+        notes += _unused_notes(path, unused, sample[1:], is_named=True)
     elif sample and (form.quoted or used != (0, 1)):
         width = _width(sample, columns)
         row = next((row for row in sample if len(row) == width), [])
-        unused = [
-            f"{column + 1} ({_short(cell)!r})"
+        unused = {
+            column: f"{column + 1} ({_short(cell)!r})"
             for column, cell in enumerate(row)
             if column not in used
-        ]
-        if unused:
-            notes.append(f"{path.name}: {_columns_text(unused)}")
+        }
+        notes += _unused_notes(path, unused, sample, is_named=False)
     return notes
 
 
@@ -335,6 +348,24 @@ def _header_notes(path: Path, form: _Form, columns: _Columns, sample: list[list[
         f"{path.name}: line {form.preface + 1} ({pair}) is read as a pair; if it is a header, set "
         f"data.header=yes"
     ]
+
+
+def _unused_notes(
+    path: Path, unused: dict[int, str], rows: list[list[str]], *, is_named: bool
+) -> list[str]:
+    """Say which columns are not read, or what the only one of them is for.
+
+    unused: what each is called, by its number, which counts from 0. is_named: whether by a header.
+    """
+    if not unused:
+        return []
+    if len(unused) == 1:
+        [column] = unused
+        cells = [row[column] for row in rows if len(row) > column]
+        purpose = extra_column(column + 1, cells, is_named=is_named)
+        if purpose is not None:
+            return [f"{path.name}: {purpose}"]
+    return [f"{path.name}: {_columns_text(list(unused.values()))}"]
 
 
 def _columns_text(unused: list[str]) -> str:
@@ -365,10 +396,22 @@ class _PlainTsv:
 
     def look_at(self, lines: Iterable[bytes]) -> None:
         """Note what is to be told of the first lines."""
+        rests = []  # what stands after the second column
         for line in lines:
             columns = line.split(b"\t", 2)
-            if len(columns) == 3 and not self._noted:
-                self._note(columns[2].decode("utf-8", "replace"))
+            if len(columns) == 3:
+                rests.append(columns[2].decode("utf-8", "replace"))
+        if self._noted:
+            return
+
+        is_one_column = not any("\t" in rest for rest in rests)
+        purpose = extra_column(3, rests) if is_one_column else None
+        if purpose is not None:
+            self._noted = True
+            self._notes.append(f"{self._path.name}: {purpose}")
+        for rest in rests:
+            if not self._noted:
+                self._note(rest)
 
     def parse(self, line: bytes) -> list[str]:
         """The two texts of a line."""
@@ -472,7 +515,8 @@ def _pick(cells: list[str] | None, columns: _Columns, width: int, form: _Form) -
         raise Skip("too few columns")
 
     texts = [cells[columns.source], cells[columns.target]]
-    for text in texts:
+    tags = [] if columns.features is None else [cells[columns.features]]
+    for text in (*texts, *tags):
         if not text.isascii():
             text.encode("utf-8", "surrogateescape").decode()  # tells bytes that were not UTF-8
     if not form.quoted and "\r" in "".join(texts):
