@@ -24,6 +24,8 @@ SAMPLES = 20
 """Dev sentences whose answers are written to samples.txt."""
 LONGEST = 100
 """Characters of a text that the terminal shows."""
+WORTH = 0.003
+"""What a third of the time has to add to the dev score, as a share of it, for more time to pay."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,9 @@ def finish(
     if not had_ended:
         reporter.say(end_of_training(run, trainer))
     reporter.say(_dev_score(run))
+    advice = advice_about_time(run, trainer)
+    if advice and not had_ended:
+        reporter.say(advice)
     for line in _sample_words(run, samples):
         reporter.say(line)
 
@@ -115,6 +120,39 @@ def end_of_training(run: Run, trainer: Trainer) -> str:
     if progress.step < config.warmup:
         words += f", still in the warm-up (train.warmup={config.warmup})"
     return f"{words}. Add --resume train.minutes={2 * config.minutes:g} to continue."
+
+
+def advice_about_time(run: Run, trainer: Trainer) -> str:
+    """Whether more time would have paid, by the dev curve before the learning rate fell.
+
+    Empty for other schedules than wsd, whose length somebody has set, and where dev was hardly
+    looked at.
+    """
+    config = trainer.config
+    if config.schedule != "wsd" or not config.minutes:
+        return ""
+    name = config.metric.removeprefix("custom:").replace("_", " ")
+    if trainer.has_waited():
+        return f"More time would hardly help: dev {name} had stopped improving."
+
+    sign = -1 if config.metric == "loss" else 1
+    values = [
+        sign * look[config.metric]
+        for look in run.looks()
+        if look["kind"] == "dev" and look["step"] <= config.decay_start and config.metric in look
+    ]
+    count = len(values) // 3
+    if count == 0:
+        return ""
+    before = max(values[:-count])
+    after = max(values[-count:])
+    if after - before < WORTH * abs(before):
+        return f"More time would hardly help: dev {name} had almost stopped improving."
+    longer = f"--resume train.minutes={2 * config.minutes:g}"
+    return (
+        f"More time would probably help: dev {name} still went from {sign * before:.3f} to "
+        f"{sign * after:.3f} before the learning rate fell. To continue, add {longer}."
+    )
 
 
 def _amount(run: Run, trainer: Trainer) -> str:

@@ -1,52 +1,66 @@
-"""What to train when nobody said: look at the data, choose, and say why."""
+"""What to train when nobody said: look at the data, measure the machine, choose, and say why."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from regard.config import Settings, build, merge
-from regard.data.splits import Splits, Stream
+from regard.data.splits import Splits
 from regard.data.tasks import TASKS
 from regard.errors import counted
-from regard.text.tags import split_tags
+from regard.nn.devices import pick_device
+from regard.recipes.pace import Load, Measure, pairs_per_second
+from regard.recipes.survey import Survey, survey
+from regard.training.forecast import duration
 
-SAMPLE = 50_000
 TUNED = {"arithmetic": "calculator", "phrases": "demo"}
-SMALL = {
-    "width": 128,
-    "ffn": 256,
-    "heads": 4,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "dropout": 0.3,
-}
-MEDIUM = {
-    "width": 256,
-    "ffn": 1024,
-    "heads": 4,
-    "encoder_layers": 3,
-    "decoder_layers": 3,
-    "dropout": 0.2,
-}
-LARGE = {
-    "width": 512,
-    "ffn": 2048,
-    "heads": 8,
-    "encoder_layers": 4,
-    "decoder_layers": 4,
-    "dropout": 0.1,
-}
+MINUTES = 20.0
+"""How long a training takes at most if nobody says."""
+
+Model = dict[str, Any]
+
+
+def _model(width: int, ffn: int, heads: int, layers: int) -> Model:
+    return {
+        "width": width,
+        "ffn": ffn,
+        "heads": heads,
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+    }
+
+
+# The sizes that a plan chooses among, smallest first, and the fewest pairs that each is for.
+OF_LETTERS = (
+    (0, _model(64, 256, 4, 2)),
+    (0, _model(128, 512, 4, 3)),
+    (0, _model(256, 1024, 4, 4)),
+    (50_000, _model(512, 2048, 8, 4)),
+)
+OF_WORDS = (
+    (0, _model(128, 512, 4, 2)),
+    (3_000, _model(256, 1024, 4, 3)),
+    (50_000, _model(512, 2048, 8, 4)),
+)
 
 # What suits a number of training pairs: each value is for fewer pairs than the number before it.
-MODELS = ((3_000, SMALL), (300_000, MEDIUM), (math.inf, LARGE))
+DROPOUTS = ((50_000, 0.3), (300_000, 0.2), (math.inf, 0.1))
 VOCABULARIES = ((5_000, 1000), (100_000, 4000), (1_000_000, 8000), (math.inf, 16000))
 BATCHES = ((3_000, 1024), (100_000, 2048), (math.inf, 4096))  # tokens
-EPOCHS = ((10_000, 30), (100_000, 10), (math.inf, 4))
-EVALUATIONS = ((10_000, 100), (math.inf, 500))  # steps between two
+EPOCHS = ((10_000, 30), (100_000, 10), (math.inf, 4))  # where the user counts steps or epochs
+
+# A training wants about so many epochs times the square root of its pairs: fewer of more pairs.
+EPOCHS_OF_LETTERS = 15_000
+EPOCHS_OF_WORDS = 3_000
+LONGEST = 6.0
+"""How many times as long as it wants a training is, as long as dev improves and time is left."""
 LEAST_STEPS = 1000  # no model learns in fewer
+
+EVALUATIONS = 30
+"""How many times dev is looked at in the time that a training takes."""
+PATIENCE = 8
+"""How many of these may bring nothing better until the learning rate falls."""
 
 Value = TypeVar("Value")
 
@@ -56,160 +70,237 @@ def _suited(table: Sequence[tuple[float, Value]], pairs: int) -> Value:
     return next(value for most, value in table if pairs < most)
 
 
-@dataclass
-class Side:
-    """One side of the pairs, measured over a sample."""
+@dataclass(frozen=True)
+class Choice:
+    """One thing that the plan decided: for a person."""
 
-    texts: int = 0
-    characters: int = 0
-    words: Counter[str] = field(default_factory=Counter)
-    longest: int = 0
-    tags: int = 0
+    what: str
+    value: str
+    reason: str
 
-    def add(self, text: str, tags: int = 0) -> None:
-        """Measure one more text, which has so many tags."""
-        self.texts += 1
-        self.tags += tags
-        self.characters += len(text)
-        self.words.update(text.split())
-        self.longest = max(self.longest, len(text))
-
-    @property
-    def mean_words(self) -> float:
-        """Words of a text."""
-        return self.words.total() / max(1, self.texts)
-
-    def tokens(self, tokenizer: str) -> float:
-        """About how many tokens a text has, its <eos> included."""
-        if tokenizer == "words":
-            total: float = self.words.total()
-        elif tokenizer == "bpe":
-            total = self.characters / 4
-        else:
-            total = self.characters
-        return (total + self.tags) / max(1, self.texts) + 1
-
-    def tokenizer(self) -> tuple[str, str]:
-        """The kind of tokenizer that suits these texts, and why."""
-        if self.mean_words < 1.2 and self.characters / max(1, self.texts) <= 40:
-            return "characters", "one word per line"
-        if self.words.total() >= 20 * len(self.words) and len(self.words) <= 3000:
-            return "words", f"only {len(self.words):,} different words, each seen often"
-        return "bpe", f"{len(self.words):,} different words, many of them rare"
+    def __str__(self) -> str:
+        return f"{self.what}: {self.value} ({self.reason})" if self.reason else self.value
 
 
-@dataclass
-class Survey:
-    """What a look at the training pairs found."""
+def choose(
+    splits: Splits, given: Settings, measure: Measure = pairs_per_second
+) -> tuple[Settings, list[Choice]]:
+    """Settings for what `given` leaves open, and what was chosen and why.
 
-    pairs: int
-    source: Side
-    target: Side
-
-
-def survey(pairs: Stream, *, has_tags: bool = False) -> Survey:
-    """Measure the first SAMPLE pairs, and count all. has_tags: whether the sources have tags."""
-    source = Side()
-    target = Side()
-    measured = 0
-    for pair in islice(pairs, SAMPLE):
-        measured += 1
-        if has_tags:
-            text, tags = split_tags(pair.source)
-            source.add(text, len(tags))
-        else:
-            source.add(pair.source)
-        for text in pair.targets:
-            target.add(text)
-    total = measured if measured < SAMPLE else pairs.count()
-    return Survey(total, source, target)
-
-
-def choose(splits: Splits, given: Settings) -> tuple[Settings, list[str]]:
-    """Settings for what `given` leaves open, and a line of reason for each choice."""
+    measure: how fast a model is trained on this machine.
+    """
     measured = survey(splits.train, has_tags=bool(given.get("data", {}).get("features")))
     chosen: Settings = {"text": {}, "model": {}, "train": {}, "data": {}, "search": {}}
-    reasons = []
+    choices = []
 
-    chosen["text"], reason = _text(measured, splits.name)
+    chosen["text"], why = _text(measured, splits.name)
     if not {"tokenizer", "size"} & set(given.get("text", {})):
-        reasons.append(reason)
+        choices.append(Choice("tokens", _tokens_text(chosen["text"]), why))
 
+    has_dev = splits.dev is not None and next(iter(splits.dev), None) is not None
+    plan = _Plan(measured, merge(chosen, given), has_dev=has_dev, measure=measure)
     given_model = given.get("model", {})
     if given_model.get("kind", "transformer") == "transformer":
-        chosen["model"] = dict(_suited(MODELS, measured.pairs))
-        reasons.append(_model_reason(chosen["model"] | given_model, measured.pairs))
+        chosen["model"] = plan.model
+        choices.append(plan.model_choice(plan.model | given_model))
 
-    chosen["data"], chosen["train"], reason = _data_and_length(measured, chosen["text"])
-    if {"steps", "epochs"} & set(given.get("train", {})):
-        del chosen["train"]["epochs"]
-    else:
-        reasons.append(reason)
+    chosen["data"] = plan.data
+    chosen["train"] = plan.train
+    if plan.has_budget:
+        choices.append(plan.length_choice())
 
     text = build(merge({"text": chosen["text"]}, {"text": given.get("text", {})})).text
     has_ties = not str(given_model.get("kind", "")).startswith("custom:")
     if not text.share and has_ties:
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
     if splits.name in TUNED:
-        reasons.append(f"(--preset {TUNED[splits.name]} was tuned for this task)")
-    return chosen, reasons
+        choices.append(Choice("", f"(--preset {TUNED[splits.name]} was tuned for this task)", ""))
+    return chosen, choices
 
 
 def _text(measured: Survey, name: str) -> tuple[dict[str, Any], str]:
     """Settings of the section text, and why."""
     if name in TASKS:
-        kind = TASKS[name].tokenizer
-        return {"tokenizer": kind, "share": True}, f"tokens: {kind} (set by the task)"
+        return {"tokenizer": TASKS[name].tokenizer, "share": True}, "set by the task"
 
-    source, why_source = measured.source.tokenizer()
-    target, why_target = measured.target.tokenizer()
-    if "bpe" in (source, target):
+    kind = measured.kind()
+    reason = f"{kind.name}: {kind.evidence}"
+    if kind.source == "bpe":
         size = _suited(VOCABULARIES, measured.pairs)
-        why = why_source if source == "bpe" else why_target
-        reason = f"tokens: BPE, up to {size:,} ({why})"
         return {"tokenizer": "bpe", "size": size, "share": True}, reason
-    if source == target:
-        return {"tokenizer": source, "share": True}, f"tokens: {source} ({why_source})"
-
-    reason = f"tokens: {source} in the source ({why_source}), {target} in the target ({why_target})"
-    return {"tokenizer": source, "target_tokenizer": target, "share": False}, reason
-
-
-def _model_reason(model: dict[str, Any], pairs: int) -> str:
-    """Why the model is as large as it is."""
-    return (
-        f"model: {model['encoder_layers']}+{model['decoder_layers']} layers of width "
-        f"{model['width']}, dropout {model['dropout']} ({counted(pairs, 'training pair')})"
-    )
+    if kind.source == kind.target:
+        return {"tokenizer": kind.source, "share": kind.share}, reason
+    text = {"tokenizer": kind.source, "target_tokenizer": kind.target, "share": False}
+    return text, reason
 
 
-def _data_and_length(
-    measured: Survey, text: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Settings of the sections data and train, and why training is as long as it is.
+def _tokens_text(text: dict[str, Any]) -> str:
+    """The tokens of both sides, for a person."""
+    if text["tokenizer"] == "bpe":
+        return f"BPE, up to {text['size']:,}"
+    if "target_tokenizer" in text:
+        return f"{text['tokenizer']} in the source, {text['target_tokenizer']} in the target"
+    return str(text["tokenizer"])
 
-    Few pairs want more passes; patience ends what no longer helps. On two cores 20,000 pairs of
-    sentences take about ten minutes.
-    """
-    tokenizer = text["tokenizer"]
-    batch_tokens = _suited(BATCHES, measured.pairs)
-    pair_tokens = max(measured.source.tokens(tokenizer), measured.target.tokens(tokenizer))
-    steps_per_epoch = measured.pairs * pair_tokens / batch_tokens
-    least_epochs = round(LEAST_STEPS / max(1.0, steps_per_epoch))
-    epochs = max(_suited(EPOCHS, measured.pairs), least_epochs)
 
-    data = {"batch_tokens": batch_tokens}
-    if max(measured.source.longest, measured.target.longest) > 2000 and tokenizer != "bpe":
-        data["max_length"] = 1024
-    train = {
-        "epochs": epochs,
-        "schedule": "linear",
-        "warmup": 200,
-        "evaluate_every": _suited(EVALUATIONS, measured.pairs),
-        "patience": 10,
-    }
-    reason = (
-        f"length: {counted(epochs, 'epoch')}, in batches of {batch_tokens:,} tokens (to change "
-        f"it, set train.epochs)"
-    )
-    return data, train, reason
+class _Plan:
+    """Model, batches and length that go together: what the time allows, and the data wants."""
+
+    def __init__(
+        self, measured: Survey, settings: Settings, *, has_dev: bool, measure: Measure
+    ) -> None:
+        self._measured = measured
+        self._text = build({"text": settings.get("text", {})}).text
+        self._train = settings.get("train", {})
+        self._has_dev = has_dev
+        self._measure = measure
+        self._minutes = float(self._train.get("minutes") or MINUTES)
+        self.has_budget = not {"steps", "epochs", "schedule"} & set(self._train)
+        self._batch_tokens = int(
+            settings.get("data", {}).get("batch_tokens") or _suited(BATCHES, measured.pairs)
+        )
+        self._is_of_letters = self._text.tokenizer == "characters"
+        self._sizes = self._fitting_sizes()
+        self._speed = 0.0  # pairs a second; 0: not measured
+        self.model = self._largest_in_time() if self.has_budget else dict(self._usual_size())
+        self.model["dropout"] = _suited(DROPOUTS, measured.pairs)
+
+    # the model
+
+    def _fitting_sizes(self) -> list[Model]:
+        """The sizes that so many pairs can train, smallest first."""
+        sizes = OF_LETTERS if self._is_of_letters else OF_WORDS
+        return [dict(model) for least, model in sizes if self._measured.pairs >= least]
+
+    def _usual_size(self) -> Model:
+        """The size for a training whose length somebody has set: nobody knows its time."""
+        if self._measured.pairs < 3_000:
+            return _model(128, 256, 4, 2)
+        return self._sizes[-1] if self._measured.pairs >= 300_000 else _model(256, 1024, 4, 3)
+
+    def _largest_in_time(self) -> Model:
+        """The largest model that gets the epochs it wants in the time there is."""
+        best = self._sizes[0]
+        for model in self._sizes:
+            speed = self._measure(model, self._load())
+            if self._speed and speed * 60 * self._minutes < self._wanted_epochs * self._pairs:
+                break
+            best = model
+            self._speed = speed
+        return dict(best)
+
+    def _load(self) -> Load:
+        return Load(
+            vocabulary=self._vocabulary(),
+            batch_tokens=self._batch_tokens,
+            source_length=self._measured.source.tokens(self._text.tokenizer),
+            target_length=self._measured.target.tokens(self._target_tokenizer),
+            device=str(self._train.get("device", "auto")),
+        )
+
+    @property
+    def _target_tokenizer(self) -> str:
+        text = self._text
+        return text.tokenizer if text.target_tokenizer == "same" else text.target_tokenizer
+
+    def _vocabulary(self) -> int:
+        """About how many tokens there are."""
+        if self._text.tokenizer in ("bpe", "unigram"):
+            return self._text.size
+        if self._text.tokenizer == "words":
+            return 20 + len(self._measured.source.words | self._measured.target.words)
+        return 20 + len(self._measured.source.alphabet | self._measured.target.alphabet)
+
+    def model_choice(self, model: Model) -> Choice:
+        """What the model is, and why it is as large as that."""
+        value = (
+            f"{model['encoder_layers']}+{model['decoder_layers']} layers of width "
+            f"{model['width']}, dropout {model['dropout']}"
+        )
+        pairs = counted(self._pairs, "training pair")
+        if not self._speed:
+            return Choice("model", value, pairs)
+        epochs = self._speed * 60 * self._minutes / max(1, self._pairs)
+        share = f"{epochs:,.0f}" if epochs >= 2 else f"{epochs:.2g}"
+        reason = f"{pairs}; the time allows about {share} epochs of them"
+        return Choice("model", value, reason)
+
+    # data and length
+
+    @property
+    def _pairs(self) -> int:
+        return self._measured.pairs
+
+    @property
+    def _wanted_epochs(self) -> float:
+        """How many epochs are worth their time: more of few pairs than of many."""
+        factor = EPOCHS_OF_LETTERS if self._is_of_letters else EPOCHS_OF_WORDS
+        return max(1.0, factor / math.sqrt(max(1, self._pairs)))
+
+    @property
+    def _epoch_steps(self) -> float:
+        return max(1.0, self._pairs / self._load().pairs)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Settings of the section data."""
+        data: dict[str, Any] = {"batch_tokens": self._batch_tokens}
+        longest = max(self._measured.source.longest, self._measured.target.longest)
+        if longest > 2000 and self._text.tokenizer != "bpe":
+            data["max_length"] = 1024
+        return data
+
+    @property
+    def train(self) -> dict[str, Any]:
+        """Settings of the section train."""
+        if not self.has_budget:
+            return self._counted_train()
+
+        steps = self._expected_steps()
+        every = max(20, round(steps / EVALUATIONS))
+        return {
+            "epochs": 0,
+            "steps": self._most_steps(),
+            "minutes": self._minutes,
+            "schedule": "wsd",
+            "rate": 1e-3 if self.model["width"] > 128 else 2e-3,
+            "warmup": max(1, min(400, steps // 10)),
+            "ema": round(max(0.9, min(0.9995, 1 - 50 / steps)), 4),
+            "evaluate_every": every,
+            "save_every": 2 * every,
+            "patience": PATIENCE,
+            "metric": "accuracy",
+        }
+
+    def _counted_train(self) -> dict[str, Any]:
+        """The same for a training whose schedule or length somebody has set."""
+        train = {
+            "schedule": "linear",
+            "warmup": 200,
+            "evaluate_every": 100 if self._pairs < 10_000 else 500,
+            "patience": 10,
+        }
+        if not {"steps", "epochs"} & set(self._train):
+            least = round(LEAST_STEPS / self._epoch_steps)
+            train["epochs"] = max(_suited(EPOCHS, self._pairs), least)
+        return train
+
+    def _most_steps(self) -> int:
+        """Where training ends even if time is left. Without dev, nobody sees when it should."""
+        longest = LONGEST if self._has_dev else 1.0
+        return max(LEAST_STEPS, round(longest * self._wanted_epochs * self._epoch_steps))
+
+    def _expected_steps(self) -> int:
+        """About how many steps there will be."""
+        steps_per_second = self._speed / self._load().pairs
+        return max(100, min(self._most_steps(), round(60 * self._minutes * steps_per_second)))
+
+    def length_choice(self) -> Choice:
+        """How long it takes, and why."""
+        at_most = duration(60 * self._minutes)
+        device = pick_device(str(self._train.get("device", "auto"))).type.upper()
+        value = f"at most {at_most} on this {device}, from the first step on"
+        parts = ["to change it, set train.minutes"]
+        if self._has_dev:
+            parts.insert(0, "it ends sooner when dev stops improving")
+        return Choice("time", value, "; ".join(parts))

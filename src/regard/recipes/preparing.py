@@ -217,10 +217,10 @@ def _without_pipes(given: Settings) -> Settings:
 
 def _plan(given: Settings, splits: Splits, reporter: Reporter) -> Settings:
     """Choose what was not given by looking at the data, and say why."""
-    chosen, reasons = planning.choose(splits, given)
+    chosen, choices = planning.choose(splits, given)
     merged = settings.merge(chosen, given)
-    for reason in reasons:
-        reporter.say(reason)
+    for choice in choices:
+        reporter.say(str(choice))
     return merged
 
 

@@ -1,0 +1,105 @@
+"""How fast this machine trains a model, measured before it is chosen."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.config import TrainConfig, build
+from regard.data.batches import Batch
+from regard.models import Seq2Seq, build_model
+from regard.nn.devices import pick_device
+from regard.text.vocabulary import BOS, EOS
+from regard.training.optimizer import make_optimizer
+
+SECONDS = 2.0
+"""How long one model is measured at most."""
+STEPS = 10
+"""How many steps are timed; the fastest counts, since other work slows the others down."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a step of training has to do, but for the model: its vocabulary and its batch."""
+
+    vocabulary: int
+    batch_tokens: int
+    source_length: float
+    target_length: float
+    device: str = "auto"
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a batch."""
+        longest = max(self.source_length, self.target_length, 1.0)
+        return max(1, round(self.batch_tokens / longest))
+
+
+Measure = Callable[[dict[str, Any], Load], float]
+"""Pairs a second of a model with these settings."""
+
+
+def pairs_per_second(model: dict[str, Any], load: Load) -> float:
+    """How many pairs a second a model with these settings is trained on, by a few steps."""
+    device = pick_device(load.device)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(1)
+        config = build({"model": model}).model
+        network = build_model(config, load.vocabulary, load.vocabulary, None).to(device).train()
+        optimizer = make_optimizer(network, TrainConfig())
+        batch = _random_batch(load).to(device)
+        _step(network, optimizer, batch)  # the first one also allocates
+
+        fastest = math.inf
+        began = time.perf_counter()
+        for _ in range(STEPS):
+            step_began = time.perf_counter()
+            _step(network, optimizer, batch)
+            now = time.perf_counter()
+            fastest = min(fastest, now - step_began)
+            if now - began > SECONDS:
+                break
+        return load.pairs / fastest
+
+
+def _step(network: Seq2Seq, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
+    """One step, to its end."""
+    device = batch.source.device
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    with torch.autocast(device.type, torch.bfloat16, enabled=has_bf16):
+        loss = network.loss(batch, 0.1).loss
+    optimizer.zero_grad(set_to_none=True)
+    (loss / batch.tokens).backward()
+    optimizer.step()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _random_batch(load: Load) -> Batch:
+    """A batch of random tokens, all rows of the mean length."""
+    pairs = load.pairs
+    source_length = max(2, round(load.source_length))
+    target_length = max(2, round(load.target_length))
+    source = _random_ids(load, source_length)  # (B, S)
+    target = _random_ids(load, target_length + 1)  # (B, T + 1)
+    target[:, 0] = BOS
+    source[:, -1] = EOS
+    target[:, -1] = EOS
+    return Batch(
+        source=source,
+        source_lengths=torch.full((pairs,), source_length),
+        target=target,
+        target_lengths=torch.full((pairs,), target_length),
+        tokens=pairs * target_length,
+        source_tokens=pairs * source_length,
+    )
+
+
+def _random_ids(load: Load, length: int) -> Tensor:
+    """Ids (B, length) of the vocabulary, none of them special."""
+    first = min(10, load.vocabulary - 1)
+    return torch.randint(first, load.vocabulary, (load.pairs, length))

@@ -1,0 +1,198 @@
+"""What a look at the training pairs tells: how long they are, what they are made of, what kind."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+from regard.data.splits import Stream
+from regard.text.tags import split_tags
+
+SAMPLE = 50_000
+"""Pairs that are looked at."""
+WORD_CHARACTERS = 30
+WORD_WORDS = 2.5
+"""The most characters and words that a name, a lemma or a term has on average."""
+TAGGED_CHARACTERS = 50
+"""The same of what has tags: some forms are of several words."""
+SYMBOL_CHARACTERS = 3.0
+"""The most characters of a phoneme or a spaced letter on average."""
+SYMBOLS = 300
+"""The most different phonemes or spaced letters."""
+OFTEN = 20
+"""How many times a word of a closed vocabulary is seen on average, at least."""
+CLOSED = 3000
+"""The most words of a closed vocabulary."""
+FORMULA = 40
+"""The most characters of the alphabet of formulas."""
+
+TokenizerKind = Literal["characters", "words", "bpe"]
+
+
+@dataclass
+class Side:
+    """One side of the pairs, measured over a sample."""
+
+    texts: int = 0
+    characters: int = 0
+    words: Counter[str] = field(default_factory=Counter)
+    alphabet: Counter[str] = field(default_factory=Counter)
+    longest: int = 0
+    tags: int = 0
+
+    def add(self, text: str, tags: int = 0) -> None:
+        """Measure one more text, which has so many tags."""
+        self.texts += 1
+        self.tags += tags
+        self.characters += len(text)
+        self.words.update(text.split())
+        self.alphabet.update(text)
+        self.longest = max(self.longest, len(text))
+
+    @property
+    def mean_words(self) -> float:
+        """Words of a text."""
+        return self.words.total() / max(1, self.texts)
+
+    @property
+    def mean_characters(self) -> float:
+        """Characters of a text."""
+        return self.characters / max(1, self.texts)
+
+    def tokens(self, tokenizer: str) -> float:
+        """About how many tokens a text has, its <eos> included."""
+        if tokenizer == "words":
+            total: float = self.words.total()
+        elif tokenizer in ("bpe", "unigram"):
+            total = self.characters / 4
+        else:
+            total = self.characters
+        return (total + self.tags) / max(1, self.texts) + 1
+
+    @property
+    def is_symbols(self) -> bool:
+        """Whether the texts are phonemes, or single letters, with spaces between them."""
+        symbols = len(self.words)
+        letters = sum(len(word) * count for word, count in self.words.items())
+        is_short = letters <= SYMBOL_CHARACTERS * self.words.total()
+        return self.mean_words >= 2 and 0 < symbols <= SYMBOLS and is_short and self._is_closed(5)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a few words come again and again, so that every one is seen often."""
+        return 0 < len(self.words) <= CLOSED and self._is_closed(OFTEN)
+
+    def _is_closed(self, often: int) -> bool:
+        return self.words.total() >= often * len(self.words)
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether the texts are mostly digits and signs, of a small alphabet."""
+        signs = sum(count for sign, count in self.alphabet.items() if not sign.isalpha())
+        is_small = 0 < len(self.alphabet) <= FORMULA and self.mean_characters <= 40
+        return is_small and self.mean_words < 2 and 2 * signs > self.characters
+
+    @property
+    def is_word(self) -> bool:
+        """Whether a text is a word or a name, and most of them are seen once."""
+        is_short = self.mean_characters <= WORD_CHARACTERS and self.mean_words <= WORD_WORDS
+        return is_short and not self.is_closed
+
+    @property
+    def scripts(self) -> set[str]:
+        """The scripts of most of the letters: LATIN, ARABIC, HANGUL …"""
+        letters = Counter[str]()
+        for letter, count in self.alphabet.items():
+            if letter.isalpha():
+                letters[unicodedata.name(letter, "?").split()[0]] += count
+        return {script for script, count in letters.items() if 10 * count >= letters.total()}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of task: what its pairs are, how they are split into tokens, what shows it."""
+
+    name: str
+    source: TokenizerKind
+    target: TokenizerKind
+    share: bool
+    evidence: str
+
+    @property
+    def is_of_letters(self) -> bool:
+        """Whether a model reads a word letter by letter."""
+        return self.source == "characters"
+
+
+@dataclass
+class Survey:
+    """What a look at the training pairs found."""
+
+    pairs: int
+    source: Side
+    target: Side
+
+    def kind(self) -> Kind:
+        """What kind of task this is, by what its two sides are made of."""
+        source = self.source
+        target = self.target
+        of_source = f"sources of {source.mean_characters:.0f} characters"
+        symbols = f"targets of {len(target.words)} symbols with spaces between them"
+        end: TokenizerKind = "words" if target.is_symbols else "characters"
+
+        if source.tags and source.mean_characters <= TAGGED_CHARACTERS:
+            same = end == "characters" and source.scripts == target.scripts
+            return Kind("a word and its tags → its form", "characters", end, same, "it has tags")
+        if source.is_formula and target.is_formula:
+            evidence = f"{len(source.alphabet | target.alphabet)} different characters"
+            return Kind("formula → result", "characters", "characters", True, evidence)
+        if source.is_word and target.is_symbols:
+            evidence = f"{of_source}, {symbols}"
+            return Kind("word → sounds or letters", "characters", "words", False, evidence)
+        if source.is_word and target.is_word:
+            return self._of_words(of_source)
+        if source.is_closed and target.is_closed:
+            words = len(source.words | target.words)
+            evidence = f"only {words:,} different words, each seen often"
+            return Kind("few words → few words", "words", "words", True, evidence)
+
+        rare = max(len(source.words), len(target.words))
+        evidence = f"{rare:,} different words, many of them rare"
+        return Kind("sentence → sentence", "bpe", "bpe", True, evidence)
+
+    def _of_words(self, of_source: str) -> Kind:
+        """What kind it is where both sides are words, by their scripts."""
+        one = self.source.scripts
+        other = self.target.scripts
+        if one == other:
+            return Kind("word → word", "characters", "characters", True, of_source)
+        names = " and ".join(
+            "/".join(sorted(script.capitalize() for script in s)) or "no letters"
+            for s in (one, other)
+        )
+        evidence = f"{of_source}, {names}"
+        return Kind("word → another script", "characters", "characters", False, evidence)
+
+
+def survey(pairs: Stream, *, has_tags: bool = False) -> Survey:
+    """Measure the first SAMPLE pairs, and count all. has_tags: whether the sources have tags."""
+    source = Side()
+    target = Side()
+    measured = 0
+    for pair in islice(pairs, SAMPLE):
+        measured += 1
+        if has_tags:
+            text, tags = split_tags(pair.source)
+            source.add(text, len(tags))
+        else:
+            source.add(pair.source)
+        _add_all(target, pair.targets)
+    total = measured if measured < SAMPLE else pairs.count()
+    return Survey(total, source, target)
+
+
+def _add_all(side: Side, texts: Iterable[str]) -> None:
+    for text in texts:
+        side.add(text)

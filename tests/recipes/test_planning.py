@@ -1,0 +1,98 @@
+"""The plan: what fits the data and the time, on machines of several speeds."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from regard.config import build, merge
+from regard.data.splits import from_iterable
+from regard.recipes.pace import Load, pairs_per_second
+from regard.recipes.planning import MINUTES, choose
+
+
+def sentences(count, words=8):
+    rng = random.Random(count)
+    letters = "abcdefghijklmnop"
+
+    def sentence():
+        return " ".join("".join(rng.choices(letters, k=rng.randint(1, 6))) for _ in range(words))
+
+    return [(sentence(), sentence()) for _ in range(count)]
+
+
+def machine(speed):
+    """A machine that trains a model of width 128 on so many pairs a second."""
+
+    def measure(model, load):
+        layers = model["encoder_layers"] + model["decoder_layers"]
+        return speed * (128 / model["width"]) ** 2 * 4 / layers
+
+    return measure
+
+
+def plan(pairs, speed, **given):
+    splits = from_iterable(pairs)
+    chosen, choices = choose(splits, given, machine(speed))
+    config = build(merge(chosen, given))
+    return config, {choice.what: choice for choice in choices}
+
+
+@pytest.mark.parametrize(("speed", "width"), [(1, 128), (3000, 256), (10**6, 256)])
+def test_a_faster_machine_trains_a_larger_model(speed, width):
+    config, choices = plan(sentences(4000), speed)
+    assert config.model.width == width
+    assert f"of width {width}" in choices["model"].value
+
+
+def test_more_time_trains_a_larger_model():
+    short, _ = plan(sentences(4000), 500, train={"minutes": 2})
+    long, _ = plan(sentences(4000), 500, train={"minutes": 60})
+    assert (short.model.width, long.model.width) == (128, 256)
+    assert (short.train.minutes, long.train.minutes) == (2, 60)
+
+
+def test_the_time_is_told_first():
+    config, choices = plan(sentences(400), 1000)
+    assert config.train.minutes == MINUTES
+    assert config.train.schedule == "wsd"
+    assert (config.train.decay_start, config.train.decay_end) == (0, 0)
+    assert "20 minutes" in choices["time"].value
+    assert "train.minutes" in choices["time"].reason
+
+
+@pytest.mark.parametrize("given", [{"steps": 50}, {"epochs": 3}, {"schedule": "cosine"}])
+def test_who_counts_steps_or_epochs_has_no_time_limit(given):
+    def never(model, load):
+        raise AssertionError("measured")
+
+    chosen, choices = choose(from_iterable(sentences(400)), {"train": given}, never)
+    config = build(merge(chosen, {"train": given}))
+    assert config.train.minutes == 0
+    assert config.train.schedule == given.get("schedule", "linear")
+    assert "time" not in {choice.what for choice in choices}
+
+
+@pytest.mark.parametrize("count", [1, 50, 3000])
+def test_dev_is_looked_at_often_enough_to_see_it_stop(count):
+    """And training ends some day even if the clock does not end it."""
+    config, _ = plan(sentences(count), 2000)
+    train = config.train
+    assert 1000 <= train.steps < 10**6
+    assert train.warmup < train.steps / 4
+    assert train.evaluate_every * train.patience < train.steps
+
+
+def test_without_dev_it_ends_without_being_told():
+    splits = from_iterable(sentences(500))
+    chosen, choices = choose(replace(splits, dev=None), {}, machine(1000))
+    with_dev, _ = choose(splits, {}, machine(1000))
+    assert chosen["train"]["steps"] < with_dev["train"]["steps"]
+    assert "dev" not in " ".join(map(str, choices))
+
+
+def test_a_real_model_is_measured():
+    model = {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    load = Load(vocabulary=30, batch_tokens=64, source_length=4, target_length=6, device="cpu")
+    assert load.pairs == 11
+    assert pairs_per_second(model, load) > 0
