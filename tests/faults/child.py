@@ -67,6 +67,13 @@ def save(run, trainer, real=regard.recipes.fitting.save_checkpoint):
     event("saved", run.path, name)
 
 
+def change(run, config, real=Run.change) -> None:
+    """A change of the settings counts as part of a save."""
+    state["inside"] = True
+    real(run, config)
+    state["inside"] = False
+
+
 def update(trainer, parts, real=Trainer.update) -> None:
     real(trainer, parts)
     tell.send(trainer.progress.step)
@@ -133,6 +140,7 @@ if hold:
 if gate:
     Run.create = classmethod(create)  # type: ignore[method-assign]
 regard.recipes.fitting.save_checkpoint = save
+Run.change = change  # type: ignore[method-assign]
 Trainer.update = update  # type: ignore[method-assign]
 if events:
     tell_events()

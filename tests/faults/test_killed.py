@@ -53,6 +53,36 @@ def test_kill_9(tmp_path, child, train, digests, log, kills):
     assert not list(out.glob("**/*.tmp"))
 
 
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param((2, 15, 18, 21, 24), id="some"),
+        pytest.param(range(1, 40), id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_while_the_decay_is_decided(tmp_path, child, train, digests, log, moments):
+    """The first save is that of the decision; the change of the settings comes after it."""
+    changes = {"schedule": "wsd", "steps": 10, "save_every": 1000, "evaluate_every": 1000}
+    whole = train(tmp_path / "whole", **changes)
+    assert (whole.config.train.decay_start, whole.config.train.decay_end) == (8, 10)
+    decided = set()
+    for moment in moments:
+        out = tmp_path / f"killed-{moment}"
+        one = child(out, hold=moment, **changes)
+        while (word := one.hear()) != "held" and word is not None:
+            pass
+        one.process.kill()
+        assert one.end() == -signal.SIGKILL, one.errors.read_text()
+        decided.add(regard.Run.open(out).config.train.decay_end)
+
+        run = train(out)
+        assert run.config.train == whole.config.train
+        assert digests(run.path) == digests(whole.path)
+        assert log(run.path) == log(whole.path)
+        assert not list(out.glob("**/*.tmp"))
+    assert decided == {0, 10}  # some were killed before it, some after it
+
+
 @pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_sigterm(tmp_path, child, train, digests, log, times):
     chance, out, longest = random.Random(times), tmp_path / "stopped", 0.0

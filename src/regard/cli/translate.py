@@ -1,5 +1,6 @@
 """`regard translate`: texts or lines in, answers out."""
 
+import gc
 import os
 import select
 import sys
@@ -21,7 +22,7 @@ from regard.config import build, parse_overrides
 from regard.display import json_text, note, one_line, plain, table, warn
 from regard.errors import UserError, counted
 
-LINES = {"cpu": 512, "gpu": 8192}
+LINES = {"cpu": 512, "gpu": 32_768}
 """Lines that are answered together: on a CPU few, so that answers appear soon."""
 BLOCK = 1 << 16
 """Bytes that are read at once."""
@@ -156,6 +157,7 @@ def translate(
         return
 
     translator = regard.load(run, *ensemble or [], beam=beam, device=device, **chosen)
+    gc.freeze()  # what is loaded stays: nobody need look for garbage in it
     if input is not None and input.is_file():
         translator.expect(input.stat().st_size / BYTES_A_TOKEN)
     if features is not None and not translator.source.tags:

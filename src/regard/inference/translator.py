@@ -67,7 +67,7 @@ class _Counts(Bounded):
     n: int = setting(5, "Tokens at a position of an answer.", least=1, most=10**6)
 
 
-WINDOW = {"cpu": 1024, "gpu": 8192}
+WINDOW = {"cpu": 1024, "gpu": 32_768}
 """How many texts are read, sorted by length and decoded together.
 
 A GPU wants more of them side by side.

@@ -298,8 +298,8 @@ class _Plan:
     def length_choice(self) -> Choice:
         """How long it takes, and why."""
         at_most = duration(60 * self._minutes)
-        device = pick_device(str(self._train.get("device", "auto"))).type.upper()
-        value = f"at most {at_most} on this {device}, from the first step on"
+        is_cpu = pick_device(str(self._train.get("device", "auto"))).type == "cpu"
+        value = f"at most {at_most} on this {'CPU' if is_cpu else 'GPU'}, from the first step on"
         parts = ["to change it, set train.minutes"]
         if self._has_dev:
             parts.insert(0, "it ends sooner when dev stops improving")
