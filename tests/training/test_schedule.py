@@ -11,7 +11,7 @@ from regard.config import TrainConfig
 from regard.training.schedule import make_rate
 
 laws = settings(max_examples=60, deadline=None, derandomize=True)
-KINDS = ["constant", "inverse_sqrt", "cosine", "linear"]
+KINDS = ["constant", "inverse_sqrt", "cosine", "linear", "wsd"]
 
 
 @laws
@@ -47,3 +47,23 @@ def test_formulas():
     assert rate("linear")(25) == pytest.approx(1.5)
     assert rate("linear", warmup=20)(60) == pytest.approx(1.0)
     assert rate("linear")(1000) == 0.0
+
+
+def test_wsd_falls_from_one_step_to_another():
+    config = TrainConfig(schedule="wsd", warmup=2, rate=1.0, decay_start=6, decay_end=10)
+    rate = make_rate(config, 10)
+    rates = [rate(step) for step in range(12)]
+    assert rates == [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0, 0]
+
+
+def test_wsd_is_constant_until_its_end_is_known():
+    rate = make_rate(TrainConfig(schedule="wsd", warmup=2, rate=1.0), 10)
+    assert {rate(step) for step in range(2, 1000)} == {1.0}
+
+
+def test_wsd_reaches_zero_even_within_its_warm_up():
+    config = TrainConfig(schedule="wsd", warmup=100, rate=1.0, decay_start=8, decay_end=10)
+    rate = make_rate(config, 10)
+    assert rate(8) == pytest.approx(0.09)
+    assert rate(9) == pytest.approx(0.05)
+    assert rate(10) == 0
