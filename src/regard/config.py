@@ -165,6 +165,9 @@ class TextConfig(Bounded):
     spaced_punctuation: bool = setting(
         False, "Separate punctuation from words by spaces: he's calm. becomes he's calm ."
     )
+    jamo: bool = setting(
+        False, "Split the Hangul syllables of the source into letters; needs share=false."
+    )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """A run that lower-cases and spaces punctuation does so wherever it meets a text."""
 
+import unicodedata
+
 import pytest
 
 import regard
@@ -67,4 +69,34 @@ def test_fine_tuning_keeps_it(run, tiny, here):
             start_from=run.path,
             reporter=Reporter(quiet=True),
             **settings | {"text": {"lowercase": False}},
+        )
+
+
+def test_hangul_is_split_in_the_source_only(tmp_path):
+    """And the run answers the same however the syllables are spelt."""
+    pairs = [(a + b, f"{a} {b}") for a in "가나다라마" for b in "각난닫랄맘"]
+    run = regard.train(
+        pairs,
+        out=tmp_path / "run",
+        reporter=Reporter(quiet=True),
+        text={"tokenizer": "characters", "target_tokenizer": "words", "share": False, "jamo": True},
+        model={"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
+        train={"steps": 3},
+    )
+    opened = regard.Run.open(run.path)
+    assert len(opened.source.encode("가각")) == 5
+    assert len(opened.target.encode("가 각")) == 2
+    assert opened.target.decode(opened.target.encode("가 각")) == "가 각"
+
+    translator = regard.load(run)
+    whole, decomposed = translator(["가각", unicodedata.normalize("NFD", "가각")])
+    assert whole.text == decomposed.text
+    assert not whole.warnings
+    assert regard.evaluate(run).report.examples > 0
+
+
+def test_letters_of_hangul_need_two_vocabularies(tmp_path):
+    with pytest.raises(regard.errors.UserError, match=r"set text\.share=false"):
+        regard.train(
+            [("가", "나")] * 9, out=tmp_path / "run", text={"jamo": True}, train={"steps": 3}
         )

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from regard.data.splits import from_iterable
+from regard.recipes.planning import choose
 from regard.recipes.survey import survey
 
 LATIN = "abcdefghijklmnoprstuvz"
@@ -101,3 +102,12 @@ def test_a_word_and_its_tags(words):
 def test_a_handful_of_pairs_is_no_error():
     kind = survey(from_iterable([("a b c", "x y z")] * 5).train).kind()
     assert kind.name
+
+
+@pytest.mark.parametrize(("draw", "is_split"), [(syllables, True), (sounds, False)])
+def test_hangul_is_split_into_letters(draw, is_split):
+    rng = random.Random(1)
+    splits = from_iterable([draw(rng) for _ in range(300)])
+    chosen, choices = choose(splits, {}, lambda model, load: 1000.0)
+    assert chosen["text"].get("jamo", False) == is_split
+    assert ("Hangul" in str(choices[0])) == is_split

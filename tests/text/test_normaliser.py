@@ -60,3 +60,11 @@ def test_a_tokenizer_carries_it(kind):
     ids, lengths = encoder_for(tokenizer)(TEXTS)
     assert ids.tolist() == [id for text in TEXTS for id in tokenizer.encode(text)]
     assert lengths.tolist() == [len(tokenizer.encode(text)) for text in TEXTS]
+
+
+def test_hangul_syllables_become_letters_and_nothing_else_does():
+    split = Normaliser(jamo=True)
+    assert split("한국 é") == "\u1112\u1161\u11ab\u1100\u116e\u11a8 é"
+    assert split(split("한국")) == split("한국")
+    assert not split.is_plain
+    assert Normaliser()("한국") == "한국"

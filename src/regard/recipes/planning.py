@@ -131,6 +131,9 @@ def _text(measured: Survey, name: str) -> tuple[dict[str, Any], str]:
     if kind.source == kind.target:
         return {"tokenizer": kind.source, "share": kind.share}, reason
     text = {"tokenizer": kind.source, "target_tokenizer": kind.target, "share": False}
+    if "HANGUL" in measured.source.scripts:
+        text["jamo"] = True  # few syllables are seen often, but all letters
+        reason += "; Hangul is split into letters"
     return text, reason
 
 

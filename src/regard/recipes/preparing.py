@@ -445,6 +445,11 @@ def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokeniz
     normalise = Normaliser(text.lowercase, text.spaced_punctuation)
     kind = text.tokenizer
     target_kind = kind if text.target_tokenizer == "same" else text.target_tokenizer
+    if text.jamo and text.share:
+        raise UserError(
+            "text.jamo splits the syllables of the source only, so source and target cannot share "
+            "a vocabulary: set text.share=false"
+        )
     if text.dropout and {kind, target_kind} != {"bpe"}:
         raise UserError(
             f"text.dropout={text.dropout} works with BPE only: set text.tokenizer=bpe for both "
@@ -473,7 +478,7 @@ def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokeniz
     target_pairs = _to_learn_from(splits.train, target_kind, config.data.seed)
     sources = (text_of(pair.source) for pair in source_pairs)
     targets = chain.from_iterable(pair.targets for pair in target_pairs)
-    source = learn(kind, sources)
+    source = learn(kind, sources, normalise=replace(normalise, jamo=text.jamo))
     if features:
         source = with_tags(source, tags)
     return source, learn(target_kind, targets)

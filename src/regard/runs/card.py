@@ -51,6 +51,8 @@ def _tokens(run: Run) -> str:
         parts.append("lower-cased")
     if text.spaced_punctuation:
         parts.append("punctuation separated by spaces")
+    if text.jamo:
+        parts.append("Hangul syllables of the source split into letters")
     return ", ".join(parts)
 
 

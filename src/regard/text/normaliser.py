@@ -1,6 +1,7 @@
-"""The text as a run's tokenizers see it: NFC, and lower case or spaced punctuation if it asks."""
+"""The text as a run's tokenizers see it: NFC, and what else its settings ask for."""
 
 import re
+import unicodedata
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ MARKS = '.,!?;:…"“”„«»()[]{}¿¡。、，！？；：「」『』（�
 _MARK = re.escape(MARKS)
 # The first two are inside a word or a number, as in example.com, 3.14, 1,000 and 10:30.
 _MARKS = re.compile(rf"(?<=\w)\.(?=\w)|(?<=\d)[,:](?=\d)|([{_MARK}])\1*")
+_SYLLABLES = re.compile("[가-힣]+")
 # What keyboards and word processors write instead of an apostrophe and a space.
 _PLAIN = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "\u00a0": " ", "\u202f": " "})
 
@@ -25,11 +27,12 @@ class Normaliser:
 
     lowercase: bool = False
     spaced_punctuation: bool = False
+    jamo: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether it does no more than every tokenizer does."""
-        return not (self.lowercase or self.spaced_punctuation)
+        return not (self.lowercase or self.spaced_punctuation or self.jamo)
 
     def __call__(self, text: str) -> str:
         text = normalise(text)
@@ -37,11 +40,18 @@ class Normaliser:
             text = normalise(text.lower())
         if self.spaced_punctuation:
             text = _MARKS.sub(_spaced, text.translate(_PLAIN))
+        if self.jamo:
+            text = _SYLLABLES.sub(_letters, text)
         return text
 
     def to_json(self) -> dict[str, Any]:
         """What the arguments of an equal normaliser are."""
         return asdict(self)
+
+
+def _letters(match: re.Match[str]) -> str:
+    """Hangul syllables as their letters."""
+    return unicodedata.normalize("NFD", match[0])
 
 
 def _spaced(match: re.Match[str]) -> str:
