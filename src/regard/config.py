@@ -462,7 +462,10 @@ class TrainConfig(Bounded):
     epochs: float = setting(0, "Passes over the training data. 0: use steps.", least=0, most=10**6)
     steps: int = setting(10000, "Number of training steps, if epochs is 0.", least=0, below=10**8)
     minutes: float = setting(
-        0, "Stop after this many minutes of training. 0: no time limit.", least=0, most=10**7
+        0,
+        "Train for this many minutes; with wsd the rate falls in time for it. 0: no time limit.",
+        least=0,
+        most=10**7,
     )
     seed: int = setting(
         1,
@@ -490,7 +493,7 @@ class TrainConfig(Bounded):
     )
     decay_end: int = setting(
         0,
-        "For wsd: step at which the rate is zero and training ends. 0: set with decay_start.",
+        "For wsd: step at which the rate is zero and training ends. 0: decided in training.",
         least=0,
         most=10**8,
     )
@@ -546,7 +549,7 @@ class TrainConfig(Bounded):
     log_every: int = setting(50, "Steps between log entries.", least=1, most=10**12)
     patience: int = setting(
         0,
-        "Early stopping: stop after this many evaluations without improvement. 0: off.",
+        "Evaluations without improvement until training stops, or with wsd decays. 0: off.",
         least=0,
         most=10**9,
     )
@@ -594,6 +597,11 @@ class TrainConfig(Bounded):
             raise UserError("train.steps=0 and train.epochs=0: nothing to train; set one of them")
 
     def _check_decay(self) -> None:
+        if self.average and self.schedule == "wsd":
+            raise UserError(
+                "train.average needs another schedule than wsd, whose last weights are the best "
+                "already; leave it out, or set train.ema"
+            )
         if self.decay_start == self.decay_end == 0:
             return
         if self.schedule != "wsd":

@@ -61,6 +61,8 @@ RNNS = [
 WAITS = st.integers(1, 9) | st.just(math.inf)
 LIMIT = 12
 
+SOME_TOKENS = type("SomeTokens", (), {"size": 30, "text_size": 30, "first": 16, "tags": ()})
+
 
 @pytest.fixture(
     scope="session", params=[*KINDS, *RNNS], ids=lambda kind: "-".join(map(str, kind.values()))
@@ -156,7 +158,7 @@ def test_who_looks_ahead_is_refused(model):
     if isinstance(model.encoder, RNNEncoder):
         advice = r"model\.bidirectional=false .*reads the source from its end"
     with pytest.raises(UserError, match=advice):
-        Translator(model, None, type("Some", (), {"size": 30, "first": 16})).online(3)
+        Translator(model, SOME_TOKENS, SOME_TOKENS).online(3)
 
 
 # ---- text ----
@@ -232,8 +234,7 @@ def cut(text):
 
 @pytest.mark.parametrize("wait", [0, 0.5, -1])
 def test_a_wait_of_nothing_is_refused(wait, build, transformer):
-    tokens = type("Some", (), {"size": 30, "first": 16})
-    translator = Translator(build(transformer(causal=True)), None, tokens)
+    translator = Translator(build(transformer(causal=True)), SOME_TOKENS, SOME_TOKENS)
     with pytest.raises(UserError, match="at least 1"):
         translator.online(wait)
 

@@ -93,6 +93,13 @@ def test_without_dev_it_ends_without_being_told():
 
 def test_a_real_model_is_measured():
     model = {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    load = Load(vocabulary=30, batch_tokens=64, source_length=4, target_length=6, device="cpu")
+    load = Load(
+        vocabulary=30,
+        batch_tokens=64,
+        batch_sentences=0,
+        source_length=4,
+        target_length=6,
+        device="cpu",
+    )
     assert load.pairs == 11
     assert pairs_per_second(model, load) > 0

@@ -27,6 +27,7 @@ def trained(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> regard.Run:
         reporter=Reporter(quiet=True),
         **tiny,
         data={"source": "fr", "target": "en"},
+        text={"tokenizer": "words"},
     )
 
 

@@ -4,7 +4,6 @@ Connects the trainer with checkpoints, the log, dev data, the progress bar and s
 """
 
 import dataclasses
-import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -203,6 +202,7 @@ class _Hooks:
         self._notes: dict[str, str] = {}  # the newest figures, shown beside the bar
         self._speed = ""
         self._log_has_gaps = False
+        self._unnoted: tuple[int, int] | None = None  # the steps of a decay that the disk refused
         self._remember_best()
 
     def log(self, kind: str, **values: Any) -> None:
@@ -240,10 +240,9 @@ class _Hooks:
             notes.append(self._speed)
 
         trainer = self._trainer
-        minutes = trainer.config.minutes
-        at_most = 60 * minutes - progress.seconds if minutes else math.inf
-        is_open = minutes > 0 and not trainer.has_decay  # its last step is not known yet
-        self.bar(progress.step, *notes, at_most=at_most, total=0 if is_open else trainer.steps)
+        is_open = trainer.config.minutes > 0 and not trainer.has_decay  # the last step is not known
+        total = 0 if is_open else trainer.steps
+        self.bar(progress.step, *notes, at_most=trainer.seconds_left(), total=total)
         if self._callback is not None and self._trainer.world.any(self._callback_wants_end):
             progress.finished = True
 
@@ -251,22 +250,29 @@ class _Hooks:
         """Note in the run between which steps the learning rate falls to zero.
 
         From here on, whoever resumes the run trains exactly these steps. Where the disk is full,
-        training goes on all the same.
+        training goes on all the same, and every save tries to note them again.
         """
-        run = self._run
         steps = counted(end - start, "step")
         self._reporter.say(f"step {start:,}: {self._reason()}; {steps} to a learning rate of zero")
-        if not self._is_first:
-            return
-        train = dataclasses.replace(run.config.train, decay_start=start, decay_end=end)
+        self._unnoted = (start, end)
         try:
-            run.check_place()
-            run.change(dataclasses.replace(run.config, train=train))
+            self._note_decay()
         except OSError as error:
             self._reporter.warn(
-                f"{self._problem(error)}: the end of training, step {end:,}, could not be noted; "
-                f"training continues, but if it is stopped, it will end at another step"
+                f"{self._problem(error)}: the last step, {end:,}, could not be noted in the "
+                f"settings; training continues, and notes it with the next checkpoint"
             )
+
+    def _note_decay(self) -> None:
+        """Write into the settings of the run what was decided about the decay."""
+        if self._unnoted is None or not self._is_first:
+            return
+        start, end = self._unnoted
+        run = self._run
+        run.check_place()
+        train = dataclasses.replace(run.config.train, decay_start=start, decay_end=end)
+        run.change(dataclasses.replace(run.config, train=train))
+        self._unnoted = None
 
     def _reason(self) -> str:
         """Why the learning rate begins to fall."""
@@ -287,6 +293,7 @@ class _Hooks:
         failure = None
         try:
             self._run.check_place()
+            self._note_decay()
             save_checkpoint(self._run, self._trainer)
         except OSError as error:
             failure = error

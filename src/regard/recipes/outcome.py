@@ -1,7 +1,10 @@
 """What came of a training: why it ended, the dev score, sample answers, the card."""
 
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -9,16 +12,16 @@ from regard.data.corpus import Corpus
 from regard.data.pairs import Pair
 from regard.data.splits import group_references
 from regard.display import plain
-from regard.errors import counted
+from regard.errors import UserError, counted
 from regard.files import disk_faults_told, write_text
 from regard.inference.translator import load
 from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
 from regard.runs.card import write_card
-from regard.runs.run import Run
+from regard.runs.run import SHORTER, Run
 from regard.text.positions import word_positions
 from regard.training.forecast import duration
-from regard.training.trainer import Trainer
+from regard.training.trainer import DECAY, Trainer
 
 SAMPLES = 20
 """Dev sentences whose answers are written to samples.txt."""
@@ -125,16 +128,11 @@ def end_of_training(run: Run, trainer: Trainer) -> str:
 def advice_about_time(run: Run, trainer: Trainer) -> str:
     """Whether more time would have paid, by the dev curve before the learning rate fell.
 
-    Empty for other schedules than wsd, whose length somebody has set, and where dev was hardly
-    looked at.
+    Empty for other schedules than wsd, and where dev was hardly looked at.
     """
     config = trainer.config
-    if config.schedule != "wsd" or not config.minutes:
+    if config.schedule != "wsd" or config.metric == "step":
         return ""
-    name = config.metric.removeprefix("custom:").replace("_", " ")
-    if trainer.has_waited():
-        return f"More time would hardly help: dev {name} had stopped improving."
-
     sign = -1 if config.metric == "loss" else 1
     values = [
         sign * look[config.metric]
@@ -144,15 +142,29 @@ def advice_about_time(run: Run, trainer: Trainer) -> str:
     count = len(values) // 3
     if count == 0:
         return ""
+
+    name = config.metric.removeprefix("custom:").replace("_", " ")
     before = max(values[:-count])
     after = max(values[-count:])
-    if after - before < WORTH * abs(before):
+    if after - before <= WORTH * abs(before):
         return f"More time would hardly help: dev {name} had almost stopped improving."
-    longer = f"--resume train.minutes={2 * config.minutes:g}"
+    longer = f"train.steps={2 * trainer.steps}"
+    if progress_at_decay(run).get("seconds", 0.0) >= (1 - DECAY) * 60 * config.minutes > 0:
+        longer = f"train.minutes={2 * config.minutes:g}"
     return (
         f"More time would probably help: dev {name} still went from {sign * before:.3f} to "
-        f"{sign * after:.3f} before the learning rate fell. To continue, add {longer}."
+        f"{sign * after:.3f} before the learning rate fell. To continue, add --resume {longer}."
     )
+
+
+def progress_at_decay(run: Run) -> dict[str, Any]:
+    """Where training stood when the learning rate began to fall; {}: nobody knows any more."""
+    try:
+        files = run.checkpoint(f"step-{run.config.train.decay_start:08d}")
+        progress = json.loads(files["progress.json"])
+    except (OSError, UserError, KeyError, ValueError):
+        return {}
+    return progress if isinstance(progress, dict) else {}
 
 
 def _amount(run: Run, trainer: Trainer) -> str:
@@ -175,6 +187,16 @@ def _dev_score(run: Run) -> str:
     if best is None:
         return "There is no dev data, so the model was not scored."
 
+    if run.best == SHORTER:
+        return (
+            f"The longer training was not better: the best weights are those of step "
+            f"{best['step']:,} of the shorter one, {_scores_text(best)}."
+        )
+    return f"Best dev score: {_scores_text(best)} (step {best['step']:,})."
+
+
+def _scores_text(best: Mapping[str, Any]) -> str:
+    """The dev scores of a log entry."""
     perplexity = math.exp(min(best["loss"], 100.0))
     scores = [
         f"loss {best['loss']:.3f}",
@@ -186,7 +208,7 @@ def _dev_score(run: Run) -> str:
         scores.append(f"exact match {best['exact_match']:.1%}")
     if "bleu" in best:
         scores.append(f"BLEU {best['bleu']:.1f}")
-    return f"Best dev score: {', '.join(scores)} (step {best['step']:,})."
+    return ", ".join(scores)
 
 
 def _sample_words(run: Run, samples: list[Sample]) -> list[str]:

@@ -28,6 +28,7 @@ class Load:
 
     vocabulary: int
     batch_tokens: int
+    batch_sentences: int  # 0: as many as have batch_tokens
     source_length: float
     target_length: float
     device: str = "auto"
@@ -35,6 +36,8 @@ class Load:
     @property
     def pairs(self) -> int:
         """Pairs of a batch."""
+        if self.batch_sentences:
+            return self.batch_sentences
         longest = max(self.source_length, self.target_length, 1.0)
         return max(1, round(self.batch_tokens / longest))
 

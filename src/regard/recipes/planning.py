@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from regard.config import Settings, build, merge
+from regard.config import DataConfig, Settings, build, merge
 from regard.data.splits import Splits
 from regard.data.tasks import TASKS
 from regard.errors import counted
@@ -50,12 +50,14 @@ VOCABULARIES = ((5_000, 1000), (100_000, 4000), (1_000_000, 8000), (math.inf, 16
 BATCHES = ((3_000, 1024), (100_000, 2048), (math.inf, 4096))  # tokens
 EPOCHS = ((10_000, 30), (100_000, 10), (math.inf, 4))  # where the user counts steps or epochs
 
-# A training wants about so many epochs times the square root of its pairs: fewer of more pairs.
+# A training wants this many epochs, divided by the square root of its pairs: fewer of more pairs.
 EPOCHS_OF_LETTERS = 15_000
 EPOCHS_OF_WORDS = 3_000
 LONGEST = 6.0
 """How many times as long as it wants a training is, as long as dev improves and time is left."""
 LEAST_STEPS = 1000  # no model learns in fewer
+LONGEST_TEXT = 2048
+"""Tokens of the longest texts that are trained on if nobody says."""
 
 EVALUATIONS = 30
 """How many times dev is looked at in the time that a training takes."""
@@ -155,23 +157,25 @@ class _Plan:
         self._measured = measured
         self._text = build({"text": settings.get("text", {})}).text
         self._train = settings.get("train", {})
+        self._given_data = settings.get("data", {})
+        self._given_model = settings.get("model", {})
         self._has_dev = has_dev
         self._measure = measure
-        self._minutes = float(self._train.get("minutes") or MINUTES)
-        self.has_budget = not {"steps", "epochs", "schedule"} & set(self._train)
-        self._batch_tokens = int(
-            settings.get("data", {}).get("batch_tokens") or _suited(BATCHES, measured.pairs)
-        )
+
+        self._limit = float(self._train.get("minutes", MINUTES))  # 0: none
+        self._minutes = self._limit or MINUTES
+        is_wsd = self._train.get("schedule", "wsd") == "wsd"
+        self.has_budget = is_wsd and not {"steps", "epochs"} & set(self._train)
+
         self._is_of_letters = self._text.tokenizer == "characters"
-        self._sizes = self._fitting_sizes()
         self._speed = 0.0  # pairs a second; 0: not measured
-        self.model = self._largest_in_time() if self.has_budget else dict(self._usual_size())
+        self.model = self._largest_in_time() if self.has_budget else self._usual_size()
         self.model["dropout"] = _suited(DROPOUTS, measured.pairs)
 
     # the model
 
-    def _fitting_sizes(self) -> list[Model]:
-        """The sizes that so many pairs can train, smallest first."""
+    def _sizes(self) -> list[Model]:
+        """The sizes that so many pairs can train, smallest first, with what the user has set."""
         sizes = OF_LETTERS if self._is_of_letters else OF_WORDS
         return [dict(model) for least, model in sizes if self._measured.pairs >= least]
 
@@ -179,25 +183,43 @@ class _Plan:
         """The size for a training whose length somebody has set: nobody knows its time."""
         if self._measured.pairs < 3_000:
             return _model(128, 256, 4, 2)
-        return self._sizes[-1] if self._measured.pairs >= 300_000 else _model(256, 1024, 4, 3)
+        if self._measured.pairs >= 300_000:
+            return self._sizes()[-1]
+        return _model(256, 1024, 4, 3)
 
     def _largest_in_time(self) -> Model:
-        """The largest model that gets the epochs it wants in the time there is."""
-        best = self._sizes[0]
-        for model in self._sizes:
+        """The largest model that gets the epochs it wants in the time there is.
+
+        What the user has set of the model is measured as it is set. Nobody can measure a model of
+        the user's own.
+        """
+        sizes = self._sizes()
+        kind = str(self._given_model.get("kind", "transformer"))
+        if kind.startswith("custom:"):
+            return sizes[0]
+
+        best = sizes[0]
+        measured: list[Model] = []
+        for size in sizes:
+            model = self._given_model if kind != "transformer" else size | self._given_model
+            if model in measured:  # the user has set what differs
+                continue
+            measured.append(model)
             speed = self._measure(model, self._load())
             if self._speed and speed * 60 * self._minutes < self._wanted_epochs * self._pairs:
                 break
-            best = model
+            best = size
             self._speed = speed
         return dict(best)
 
     def _load(self) -> Load:
+        longest = self._max_length
         return Load(
             vocabulary=self._vocabulary(),
             batch_tokens=self._batch_tokens,
-            source_length=self._measured.source.tokens(self._text.tokenizer),
-            target_length=self._measured.target.tokens(self._target_tokenizer),
+            batch_sentences=int(self._given_data.get("batch_sentences", 0)),
+            source_length=min(longest, self._measured.source.tokens(self._text.tokenizer)),
+            target_length=min(longest, self._measured.target.tokens(self._target_tokenizer)),
             device=str(self._train.get("device", "auto")),
         )
 
@@ -241,16 +263,36 @@ class _Plan:
         return max(1.0, factor / math.sqrt(max(1, self._pairs)))
 
     @property
+    def _step_pairs(self) -> int:
+        """Pairs of a step."""
+        return self._load().pairs * int(self._train.get("accumulate", 1))
+
+    @property
     def _epoch_steps(self) -> float:
-        return max(1.0, self._pairs / self._load().pairs)
+        return max(1.0, self._pairs / self._step_pairs)
+
+    @property
+    def _batch_tokens(self) -> int:
+        given = self._given_data.get("batch_tokens")
+        return int(given) if given else _suited(BATCHES, self._pairs)
+
+    @property
+    def _max_length(self) -> int:
+        """The most tokens of a side: the usual limit, or more where many texts are longer."""
+        if "max_length" in self._given_data:
+            return int(self._given_data["max_length"])
+        source = self._measured.source.long_tokens(self._text.tokenizer)
+        target = self._measured.target.long_tokens(self._target_tokenizer)
+        usual = DataConfig().max_length
+        longest = max(source, target)
+        return usual if longest <= usual else min(LONGEST_TEXT, 2 ** math.ceil(math.log2(longest)))
 
     @property
     def data(self) -> dict[str, Any]:
         """Settings of the section data."""
         data: dict[str, Any] = {"batch_tokens": self._batch_tokens}
-        longest = max(self._measured.source.longest, self._measured.target.longest)
-        if longest > 2000 and self._text.tokenizer != "bpe":
-            data["max_length"] = 1024
+        if self._max_length != DataConfig().max_length:
+            data["max_length"] = self._max_length
         return data
 
     @property
@@ -264,9 +306,9 @@ class _Plan:
         return {
             "epochs": 0,
             "steps": self._most_steps(),
-            "minutes": self._minutes,
+            "minutes": self._limit,
             "schedule": "wsd",
-            "rate": 1e-3 if self.model["width"] > 128 else 2e-3,
+            "rate": self._rate(),
             "warmup": max(1, min(400, steps // 10)),
             "ema": round(max(0.9, min(0.9995, 1 - 50 / steps)), 4),
             "evaluate_every": every,
@@ -274,6 +316,12 @@ class _Plan:
             "patience": PATIENCE,
             "metric": "accuracy",
         }
+
+    def _rate(self) -> float:
+        """A small Transformer learns at twice the rate of a larger one."""
+        is_transformer = self._given_model.get("kind", "transformer") == "transformer"
+        width = int((self.model | self._given_model)["width"])
+        return 2e-3 if is_transformer and width <= 128 else 1e-3
 
     def _counted_train(self) -> dict[str, Any]:
         """The same for a training whose schedule or length somebody has set."""
@@ -295,14 +343,18 @@ class _Plan:
 
     def _expected_steps(self) -> int:
         """About how many steps there will be."""
-        steps_per_second = self._speed / self._load().pairs
-        return max(100, min(self._most_steps(), round(60 * self._minutes * steps_per_second)))
+        if not self._speed:
+            return self._most_steps()
+        in_time = round(60 * self._minutes * self._speed / self._step_pairs)
+        return max(100, min(self._most_steps(), in_time))
 
     def length_choice(self) -> Choice:
         """How long it takes, and why."""
-        at_most = duration(60 * self._minutes)
         is_cpu = pick_device(str(self._train.get("device", "auto"))).type == "cpu"
-        value = f"at most {at_most} on this {'CPU' if is_cpu else 'GPU'}, from the first step on"
+        device = "CPU" if is_cpu else "GPU"
+        value = f"at most {duration(60 * self._limit)} on this {device}, from the first step on"
+        if not self._limit:
+            value = f"no limit, at most {counted(self._most_steps(), 'step')}"
         parts = ["to change it, set train.minutes"]
         if self._has_dev:
             parts.insert(0, "it ends sooner when dev stops improving")

@@ -39,7 +39,7 @@ class Side:
     characters: int = 0
     words: Counter[str] = field(default_factory=Counter)
     alphabet: Counter[str] = field(default_factory=Counter)
-    longest: int = 0
+    lengths: Counter[int] = field(default_factory=Counter)  # in characters
     tags: int = 0
 
     def add(self, text: str, tags: int = 0) -> None:
@@ -49,7 +49,7 @@ class Side:
         self.characters += len(text)
         self.words.update(text.split())
         self.alphabet.update(text)
-        self.longest = max(self.longest, len(text))
+        self.lengths[len(text)] += 1
 
     @property
     def mean_words(self) -> float:
@@ -63,13 +63,22 @@ class Side:
 
     def tokens(self, tokenizer: str) -> float:
         """About how many tokens a text has, its <eos> included."""
+        total = self.characters * self._tokens_a_character(tokenizer) + self.tags
+        return total / max(1, self.texts) + 1
+
+    def long_tokens(self, tokenizer: str) -> float:
+        """About how many tokens at most one text in twenty exceeds."""
+        seen = 0
+        for length in sorted(self.lengths):
+            seen += self.lengths[length]
+            if 20 * seen >= 19 * self.texts:
+                return length * self._tokens_a_character(tokenizer) + 1
+        return 1.0
+
+    def _tokens_a_character(self, tokenizer: str) -> float:
         if tokenizer == "words":
-            total: float = self.words.total()
-        elif tokenizer in ("bpe", "unigram"):
-            total = self.characters / 4
-        else:
-            total = self.characters
-        return (total + self.tags) / max(1, self.texts) + 1
+            return self.words.total() / max(1, self.characters)
+        return 0.25 if tokenizer in ("bpe", "unigram") else 1.0
 
     @property
     def is_symbols(self) -> bool:
@@ -105,7 +114,7 @@ class Side:
         """The scripts of most of the letters: LATIN, ARABIC, HANGUL …"""
         letters = Counter[str]()
         for letter, count in self.alphabet.items():
-            if letter.isalpha():
+            if letter.isalpha() and unicodedata.category(letter) != "Lm":  # ʰ and ː modify others
                 letters[unicodedata.name(letter, "?").split()[0]] += count
         return {script for script, count in letters.items() if 10 * count >= letters.total()}
 
@@ -119,11 +128,6 @@ class Kind:
     target: TokenizerKind
     share: bool
     evidence: str
-
-    @property
-    def is_of_letters(self) -> bool:
-        """Whether a model reads a word letter by letter."""
-        return self.source == "characters"
 
 
 @dataclass
@@ -153,6 +157,12 @@ class Survey:
             return Kind("word → sounds or letters", "characters", "words", False, evidence)
         if source.is_word and target.is_word:
             return self._of_words(of_source)
+        if (source.is_word or source.is_formula) and target.is_closed:
+            evidence = f"{of_source}, targets of only {len(target.words):,} different words"
+            return Kind("word → few words", "characters", "words", False, evidence)
+        if source.is_closed and (target.is_word or target.is_formula):
+            evidence = f"sources of only {len(source.words):,} different words"
+            return Kind("few words → word", "words", "characters", False, evidence)
         if source.is_closed and target.is_closed:
             words = len(source.words | target.words)
             evidence = f"only {words:,} different words, each seen often"
@@ -168,12 +178,14 @@ class Survey:
         other = self.target.scripts
         if one == other:
             return Kind("word → word", "characters", "characters", True, of_source)
-        names = " and ".join(
-            "/".join(sorted(script.capitalize() for script in s)) or "no letters"
-            for s in (one, other)
-        )
-        evidence = f"{of_source}, {names}"
+        evidence = f"{of_source}, {_script_names(one)} and {_script_names(other)}"
         return Kind("word → another script", "characters", "characters", False, evidence)
+
+
+def _script_names(scripts: set[str]) -> str:
+    """Scripts for a person: Latin, CJK/Hiragana …"""
+    names = [script if script == "CJK" else script.capitalize() for script in sorted(scripts)]
+    return "/".join(names) or "no letters"
 
 
 def survey(pairs: Stream, *, has_tags: bool = False) -> Survey:

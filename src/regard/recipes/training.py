@@ -332,9 +332,8 @@ def _before_decay(run: Run, config: Config, reporter: Reporter) -> Config:
 
     The checkpoints come first: if this is cut short, the run still ends where it was to end.
     """
-    step = run.config.train.decay_start
-    go_back_to_decay(run, reporter.warn)
-    reporter.say(f"going back to step {step:,}, where the learning rate began to fall")
+    step = go_back_to_decay(run, reporter.warn)
+    reporter.say(f"continuing from step {step:,}, before the learning rate fell")
     return replace(config, train=replace(config.train, decay_start=0, decay_end=0))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from regard.display import markdown, shell_word
 from regard.errors import counted
 from regard.files import write_text
-from regard.runs.run import Run
+from regard.runs.run import SHORTER, Run
 
 
 def write_card(run: Run, note: str = "") -> None:
@@ -66,6 +66,8 @@ def _best_scores(run: Run) -> str:
             scores[checkpoint] = record  # the last one, if it was judged several times
 
     best = scores.get(run.best, {})
+    if run.best == SHORTER:
+        best = run.best_look() or {}
     metrics = ("loss", "accuracy", "exact_match", "bleu", run.config.train.metric)
     names = [name for name in dict.fromkeys(metrics) if name in best]
     return ", ".join(f"{markdown(name)} {best[name]:.4g}" for name in names)

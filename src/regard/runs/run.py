@@ -49,7 +49,9 @@ FILES = re.compile(
     r"attention\.html"
 )
 """The files of a run that are written again and again, or at its end."""
-CHECKPOINTS = re.compile(r"step-\d+|averaged|shorter")
+SHORTER = "shorter"
+"""The best weights of a training that was then made longer: to use, not to go on from."""
+CHECKPOINTS = re.compile(rf"step-\d+|averaged|{SHORTER}")
 ATTEMPTS = 100  # at reading the best checkpoint while a training replaces it again and again
 
 
@@ -371,10 +373,29 @@ class Run:
 
     def best_look(self) -> dict[str, Any] | None:
         """The log entry of the best evaluation on dev, by train.metric; the first of equals."""
+        if self._points_at(SHORTER):
+            look = self.shorter().get("look")
+            return look if isinstance(look, dict) else None
         metric = self.config.train.metric
         sign = 1 if metric == "loss" else -1  # of a loss the smallest is the best
         judged = (entry for entry in self.looks() if math.isfinite(entry.get(metric, math.nan)))
         return min(judged, key=lambda look: sign * look[metric], default=None)
+
+    def shorter(self) -> dict[str, Any]:
+        """What is noted of a training that was made longer: its best dev scores; {}: nothing."""
+        try:
+            files = storage.read_directory(self.path / "checkpoints" / SHORTER, {"progress.json"})
+            notes = json.loads(files["progress.json"])
+        except (OSError, UserError, KeyError, ValueError):
+            return {}
+        return notes if isinstance(notes, dict) else {}
+
+    def _points_at(self, name: str) -> bool:
+        """Whether this is the best checkpoint."""
+        try:
+            return self.best == name
+        except UserError:
+            return False
 
     def rewind_log(self, step: int) -> None:
         """Forget records of steps after this one: training will write them again."""

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -15,14 +14,11 @@ from torch import Tensor
 from regard.errors import Failed, UserError
 from regard.files import remove
 from regard.runs import storage
-from regard.runs.run import Run
+from regard.runs.run import SHORTER, Run
 from regard.runs.weights import check_weights, get_weights, set_weights, spread, whole
 from regard.training.optimizer import optimizer_tensors, restore_optimizer
 from regard.training.saved import read_progress
 from regard.training.trainer import Trainer, Trouble
-
-SHORTER = "shorter"
-"""The best weights of a training that was then made longer: to use, not to go on from."""
 
 
 def save_checkpoint(run: Run, trainer: Trainer) -> str:
@@ -65,7 +61,7 @@ def _point(run: Run, trainer: Trainer, name: str) -> None:
     Where training was made longer, what the shorter one had reached stays until it is surpassed.
     """
     shorter = run.path / "checkpoints" / SHORTER
-    if _value_of(shorter) <= trainer.progress.best:
+    if shorter.exists() and best_of_shorter(run) <= trainer.progress.best:
         run.best = SHORTER
         return
 
@@ -78,42 +74,51 @@ def _point(run: Run, trainer: Trainer, name: str) -> None:
             remove(shorter)
 
 
-def _value_of(shorter: Path) -> float:
+def best_of_shorter(run: Run) -> float:
     """What the best weights of a shorter training reached on dev, smaller is better; inf: none."""
-    try:
-        content = storage.read_directory(shorter, {"progress.json"})["progress.json"]
-        return float(json.loads(content)["best"])
-    except (OSError, UserError, KeyError, TypeError, ValueError):
-        return math.inf
+    value = run.shorter().get("best", math.inf)
+    return float(value) if isinstance(value, int | float) else math.inf
 
 
-def go_back_to_decay(run: Run, warn: Callable[[str], None]) -> None:
+def go_back_to_decay(run: Run, warn: Callable[[str], None]) -> int:
     """Back to where the learning rate began to fall, so that training can be made longer.
 
     What was trained since then is deleted, but for its best weights, which stay the run's best
-    until others are better.
+    until others are better. Returns the step that training goes on from.
     """
     start = _name(run.config.train.decay_start)
-    earlier = [name for name in run.checkpoints() if name <= start]
     later = [name for name in run.checkpoints() if name > start]
-    if later and not earlier:
+    newest, _ = _newest(run, warn)
+    earlier, _ = _newest(run, warn, until=start)
+    if newest is None:
+        return 0
+    if earlier is None:
         raise UserError(
-            f"{run.path}: no checkpoint from before the learning rate began to fall (at step "
-            f"{run.config.train.decay_start:,}), so this training cannot be made longer: start a "
-            f"new run, or fine-tune this one with --from {run.path}"
+            f"{run.path}: no intact checkpoint from before the learning rate began to fall (at "
+            f"step {run.config.train.decay_start:,}), so this training cannot be made longer: "
+            f"start a new run, or fine-tune this one with --from {run.path}"
         )
 
-    newest, _ = _newest(run, warn)
-    if newest is not None and newest.progress["best_name"] in later:
-        weights = run.checkpoint(newest.progress["best_name"])["model.safetensors"]
-        value = json.dumps({"best": newest.progress["best"]}).encode()
-        shorter = run.path / "checkpoints" / SHORTER
-        if shorter.exists():
-            remove(shorter)
-        storage.write_directory(shorter, {"model.safetensors": weights, "progress.json": value})
-        run.best = SHORTER
+    if newest.progress["best_name"] in later:
+        _keep_shorter(run, newest.progress)
+    # Dev is judged anew: else what ended the shorter training would end the longer one at once.
+    progress = earlier.progress | {"waited": 0, "finished": False}
+    files = earlier.files | {"progress.json": json.dumps(progress).encode()}
+    storage.write_directory(run.path / "checkpoints" / earlier.name, files)
     for name in reversed(later):
         remove(run.path / "checkpoints" / name)
+    return int(progress["step"])
+
+
+def _keep_shorter(run: Run, progress: dict[str, Any]) -> None:
+    """Keep the best weights of a training that is made longer, unless older ones are better."""
+    if best_of_shorter(run) <= progress["best"]:
+        return
+    weights = run.checkpoint(progress["best_name"])["model.safetensors"]
+    notes = json.dumps({"best": progress["best"], "look": run.best_look()}).encode()
+    folder = run.path / "checkpoints" / SHORTER
+    storage.write_directory(folder, {"model.safetensors": weights, "progress.json": notes})
+    run.best = SHORTER
 
 
 def count_kept(trainer: Trainer) -> int:
@@ -222,9 +227,14 @@ def _read(run: Run, name: str) -> _Whole:
     return _Whole(name, files, progress)
 
 
-def _newest(run: Run, warn: Callable[[str], None]) -> tuple[_Whole | None, list[str]]:
-    """The newest checkpoint that is whole, and the damaged ones after it."""
-    names = run.checkpoints()
+def _newest(
+    run: Run, warn: Callable[[str], None], until: str = ""
+) -> tuple[_Whole | None, list[str]]:
+    """The newest checkpoint that is whole, and the damaged ones after it.
+
+    until: the name of the last one that may be; all, if empty.
+    """
+    names = [name for name in run.checkpoints() if not until or name <= until]
     damaged: list[str] = []
     for name in reversed(names):
         try:
@@ -232,7 +242,7 @@ def _newest(run: Run, warn: Callable[[str], None]) -> tuple[_Whole | None, list[
         except storage.Corrupt as error:
             warn(f"{error}; using the previous checkpoint")
             damaged.append(name)
-    if names:
+    if names and not until:
         raise Failed(
             f"{run.path}: no intact checkpoint ({len(names)} damaged); nothing was "
             f"deleted: restore one from a copy, or train again"

@@ -175,7 +175,7 @@ def _pace(trainer: Trainer, steps: int) -> list[str]:
     speed = _speed(trainer)
     tokens = steps * config.accumulate * batches.count_tokens() / batches.per_epoch
     needed = tokens / speed
-    given = 60 * config.minutes - progress.seconds if config.minutes else math.inf
+    given = trainer.seconds_left()
 
     done = f"{counted(steps, 'step')}, about {duration(needed)}"
     if needed > given:
@@ -191,9 +191,9 @@ def _pace(trainer: Trainer, steps: int) -> list[str]:
 
 def _untimed_pace(trainer: Trainer, steps: int) -> str:
     """The steps to come, where their speed is not measured beforehand."""
-    if not trainer.config.minutes:
+    given = trainer.seconds_left()
+    if math.isinf(given):
         return counted(steps, "step")
-    given = 60 * trainer.config.minutes - trainer.progress.seconds
     return f"at most {counted(steps, 'step')}, in the {duration(given)} allowed"
 
 

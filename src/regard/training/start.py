@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from regard.config import Config, TrainConfig
+from regard.config import Config
 from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
 from regard.errors import UserError
@@ -43,7 +43,9 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
         vary=_varied(run, world),
     )
     epoch_steps = batches.per_epoch / config.train.accumulate
-    steps = _count_steps(config.train, epoch_steps)
+    steps = config.train.steps
+    if config.train.epochs:
+        steps = max(1, math.ceil(config.train.epochs * epoch_steps))
 
     check_training_size(config, run.source.size, run.target.size)
     model = initial_model(run, parts)
@@ -59,15 +61,6 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
         world=world,
         epoch_steps=epoch_steps,
     )
-
-
-def _count_steps(config: TrainConfig, epoch_steps: float) -> int:
-    """How many steps training takes at most."""
-    if config.decay_end:
-        return config.decay_end
-    if config.epochs:
-        return max(1, math.ceil(config.epochs * epoch_steps))
-    return config.steps
 
 
 def check_training_size(config: Config, source_size: int = 0, target_size: int = 0) -> None:

@@ -37,6 +37,8 @@ Decide = Callable[[int, int], None]
 
 DECAY = 0.2
 """Share of a training with schedule=wsd over which its learning rate falls to zero."""
+LEAST_DECAY = 0.05
+"""The same, of the steps so far, if no time is left for more."""
 
 # What is summed on the device between two lines of the log.
 COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped", "broken")
@@ -99,7 +101,7 @@ class Trainer:
         self.model = model
         self.batches = batches
         self.config = config
-        self.steps = steps
+        self.steps = config.decay_end or steps
         self.epoch_steps = epoch_steps
         self.milestones = {steps >> halvings for halvings in range(1, config.milestones + 1)}
         self.device = device
@@ -111,7 +113,7 @@ class Trainer:
         self.loss = self.world.wrap(model, config.strategy, self._loss)
         self.weights = list(model.parameters())
         self.optimizer = make_optimizer(model, config, captured=has_graphs)
-        self.rate = make_rate(config, steps)
+        self.rate = make_rate(config, self.steps)
         self.has_decay = config.decay_end > 0 or config.schedule != "wsd"
         self.captured = capture(self._step) if has_graphs else None
 
@@ -374,6 +376,16 @@ class Trainer:
         """Whether dev has not improved for `train.patience` evaluations."""
         return 0 < self.config.patience <= self.progress.waited
 
+    def seconds_left(self) -> float:
+        """Seconds until `train.minutes` are over; infinite where they end nothing.
+
+        Once the decay of schedule=wsd is decided, its steps are taken, however long they take.
+        """
+        config = self.config
+        if not config.minutes or (config.schedule == "wsd" and self.has_decay):
+            return math.inf
+        return 60 * config.minutes - self.progress.seconds
+
     def is_late(self) -> bool:
         """Whether only the time for the decay is left of `train.minutes`."""
         minutes = self.config.minutes
@@ -399,13 +411,17 @@ class Trainer:
         self.set_decay(start, end)
 
     def _decay_steps(self) -> int:
-        """A quarter of the steps so far, which makes a fifth of all; fewer if time is short."""
+        """A quarter of the steps so far, which makes a fifth of all; fewer if time is short.
+
+        But not so few that the rate would fall at once, even if the time is over.
+        """
         progress = self.progress
         steps = min(self.steps - progress.step, round(progress.step * DECAY / (1 - DECAY)))
         if self.config.minutes:
             left = 60 * self.config.minutes - progress.seconds
             pace = progress.seconds / progress.step
-            steps = min(steps, round(left / max(pace, 1e-9)))
+            in_time = max(round(left / max(pace, 1e-9)), round(LEAST_DECAY * progress.step))
+            steps = min(steps, in_time)
         return max(1, steps)
 
     def set_decay(self, start: int, end: int) -> None:

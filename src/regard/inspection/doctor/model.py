@@ -27,6 +27,7 @@ from regard.models.seq2seq import Seq2Seq, summed_loss
 from regard.nn import Position, watch
 from regard.nn.masks import Rule, ask_rule
 from regard.records.attention import block_of
+from regard.runs.run import SHORTER
 from regard.search import Hypothesis, beam, greedy
 from regard.text.vocabulary import EOS
 from regard.training.loss import mean_loss
@@ -488,7 +489,7 @@ def _logged_record(case: Case) -> dict[str, Any] | None:
     run = case.run
     if run is None or _is_pruned(case) or not (case.path / "data" / "dev").exists():
         return None
-    if run.best == "shorter":  # training goes on, and has forgotten what it logged of it
+    if run.best == SHORTER:  # training goes on, and has forgotten what it logged of it
         return None
     wanted: dict[str, Any] = {"kind": "average"}
     if run.best != "averaged":
