@@ -228,6 +228,120 @@ def test_what_a_short_training_reached_stays_until_a_longer_one_is_better(tmp_pa
     assert not (done.path / "checkpoints" / "shorter").exists()
 
 
+def test_best_before_the_first_evaluation_is_the_newest(tmp_path, stop_after):
+    stop_after(5)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", "transformer")
+    run = regard.Run.open(tmp_path / "run")
+    assert run.best == "step-00000005"
+    assert run.best_checkpoint()
+
+
+def test_a_longer_training_that_is_killed_at_once_is_as_long(tmp_path, monkeypatch):
+    """Patience ended the shorter one; it must not end the longer one again."""
+    settings = {"patience": 1, "rate": 1e-30, "evaluate_every": 3, "steps": 100}
+    short = train(tmp_path / "run", "wsd", **settings)
+    assert short.config.train.decay_start == 6
+    shutil.copytree(short.path, tmp_path / "killed")
+    longer = regard.train(
+        "copy", out=short.path, resume=True, reporter=Silent(), train={"minutes": 60}
+    )
+    assert longer.config.train.decay_start == 9
+
+    def killed(trainer, parts):
+        raise SystemExit
+
+    monkeypatch.setattr(Trainer, "update", killed)
+    more = {"out": tmp_path / "killed", "resume": True, "reporter": Silent()}
+    with pytest.raises(SystemExit):
+        regard.train("copy", **more, train={"minutes": 60})
+    monkeypatch.undo()
+    again = regard.train("copy", out=tmp_path / "killed", resume=True, reporter=Silent())
+    assert again.config.train == longer.config.train
+    assert log(again) == log(longer)
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """judged[step] = accuracy: what dev says of a step, instead of what it is."""
+    scores = {}
+
+    def look(run, device, parts):
+        trainers = []
+        monkeypatch.setattr(Trainer, "_look", seen(Trainer._look, trainers))
+        return lambda model: {
+            "loss": 1.0,
+            "accuracy": scores.get(trainers[-1].progress.step, 0.1),
+            "tokens": 1.0,
+        }
+
+    def seen(real, trainers):
+        def looked(trainer, *args):
+            trainers.append(trainer)
+            return real(trainer, *args)
+
+        return looked
+
+    monkeypatch.setattr("regard.recipes.fitting._validator", look)
+    return scores
+
+
+def test_the_best_of_all_shorter_trainings_stays(tmp_path, judged):
+    """However often training is made longer; and it is said which weights are the best."""
+    judged |= {24: 0.9, 45: 0.5}
+    run = train(tmp_path / "run", "wsd", metric="accuracy")
+    weights = run.checkpoint("step-00000024")["model.safetensors"]
+    judged[24] = 0.1  # on the way to a longer training it is not as good
+    for steps in (45, 90):
+        run = regard.train(
+            "copy", out=run.path, resume=True, reporter=Silent(), train={"steps": steps}
+        )
+        assert run.best == "shorter"
+        assert run.best_checkpoint()["model.safetensors"] == weights
+        assert run.best_look()["accuracy"] == 0.9
+    assert "accuracy 0.9" in (run.path / "README.md").read_text()
+
+
+def test_a_training_is_not_made_longer_from_a_damaged_checkpoint(tmp_path):
+    """Then nothing is deleted."""
+    run = train(tmp_path / "run", "wsd", save_every=1000)
+    assert run.checkpoints() == ["step-00000020", "step-00000024"]
+    file = run.path / "checkpoints" / "step-00000020" / "raw.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(regard.UserError, match="cannot be made longer"):
+        regard.train("copy", out=run.path, resume=True, reporter=Silent(), train={"steps": 45})
+    assert run.checkpoints() == ["step-00000020", "step-00000024"]
+    assert regard.Run.open(run.path).config.train.decay_end == 24
+
+
+def test_milestones_do_not_depend_on_a_resume(tmp_path, stop_after):
+    more = {"milestones": 4, "patience": 1, "rate": 1e-30, "evaluate_every": 3, "steps": 80}
+    more["save_every"] = 1000
+    straight = train(tmp_path / "straight", "wsd", **more)
+    stop_after(7)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", "wsd", **more)
+    resumed = regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
+    assert resumed.checkpoints() == straight.checkpoints()
+
+
+def test_a_decay_that_a_full_disk_refused_is_noted_with_the_next_save(tmp_path, monkeypatch):
+    change = regard.Run.change
+    faults = [OSError(28, "No space left on device", "config.toml")]
+
+    def refused(run, config):
+        if faults:
+            raise faults.pop()
+        change(run, config)
+
+    monkeypatch.setattr(regard.Run, "change", refused)
+    run = train(tmp_path / "run", "wsd", save_every=1)
+    assert not faults
+    assert regard.Run.open(run.path).config.train.decay_end == 24
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_stopped_while_the_decay_is_decided(tmp_path, monkeypatch, moment):
     """Whether or not the decision was noted, the training that goes on is the same."""

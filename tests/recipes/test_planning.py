@@ -103,3 +103,67 @@ def test_a_real_model_is_measured():
     )
     assert load.pairs == 11
     assert pairs_per_second(model, load) > 0
+
+
+def test_no_time_limit():
+    config, choices = plan(sentences(400), 1000, train={"minutes": "0"})
+    usual, _ = plan(sentences(400), 1000)
+    assert config.train.minutes == 0
+    assert config.train.schedule == "wsd"
+    assert config.model == usual.model
+    assert choices["time"].value.startswith("no limit")
+
+
+def test_what_is_set_is_what_is_measured():
+    measured = []
+
+    def measure(model, load):
+        measured.append((model, load))
+        return 1000.0
+
+    given = {
+        "model": {"width": 48, "encoder_layers": 1, "decoder_layers": 1, "ffn": 64, "heads": 2},
+        "data": {"batch_sentences": 8},
+        "train": {"accumulate": 2},
+    }
+    chosen, _ = choose(from_iterable(sentences(4000)), given, measure)
+    [(model, load)] = measured
+    assert model["width"] == 48
+    assert load.pairs == 8
+    epochs = chosen["train"]["steps"] * 16 / 4000
+    assert 200 < epochs < 400
+
+
+def test_an_rnn_is_measured_as_such():
+    measured = []
+
+    def measure(model, load):
+        measured.append(model)
+        return 1000.0
+
+    given = {"model": {"kind": "rnn", "cell": "gru"}}
+    chosen, _ = choose(from_iterable(sentences(4000)), given, measure)
+    assert measured == [given["model"]]
+    assert chosen["train"]["rate"] == 1e-3
+
+
+def test_a_model_of_ones_own_is_not_measured():
+    def never(model, load):
+        raise AssertionError("measured")
+
+    chosen, _ = choose(from_iterable(sentences(400)), {"model": {"kind": "custom:Mine"}}, never)
+    assert chosen["train"]["schedule"] == "wsd"
+
+
+def test_long_texts_are_not_left_out():
+    config, _ = plan(sentences(60, words=1500), 1000)
+    assert config.data.max_length > 1000
+    one_long = [*sentences(200), *sentences(1, words=50_000)]
+    config, _ = plan(one_long, 1000)
+    assert config.data.max_length == 256
+
+
+def test_wsd_and_minutes_are_a_budget():
+    config, choices = plan(sentences(400), 1000, train={"schedule": "wsd", "minutes": 30})
+    assert config.train.metric == "accuracy"
+    assert "30 minutes" in choices["time"].value

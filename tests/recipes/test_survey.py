@@ -62,7 +62,24 @@ def paragraphs(rng):
     return " ".join(words), " ".join(w.upper() for w in words)
 
 
+def spelt_numbers(rng):
+    number = str(rng.randint(0, 999_999))
+    digits = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    return number, " ".join(digits[int(digit)] for digit in number)
+
+
+def read_numbers(rng):
+    return spelt_numbers(rng)[::-1]
+
+
+def labels(rng):
+    return word(rng, LATIN), rng.choice(["french", "greek", "other"])
+
+
 KINDS = [
+    (spelt_numbers, "word → few words", "characters", "words"),
+    (read_numbers, "few words → word", "words", "characters"),
+    (labels, "word → few words", "characters", "words"),
     (sounds, "word → sounds or letters", "characters", "words"),
     (syllables, "word → sounds or letters", "characters", "words"),
     (names, "word → another script", "characters", "characters"),
