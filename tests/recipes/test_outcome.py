@@ -1,11 +1,15 @@
 """What training says before it starts and when it ends."""
 
 import io
+import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
 import regard
+from regard.config import Config, TrainConfig
+from regard.recipes.outcome import advice_about_time
 from regard.recipes.reporter import Reporter
 
 
@@ -122,3 +126,64 @@ def test_a_run_that_had_ended_says_so(told, tiny):
     assert "already trained: " in said
     assert "Trained for" not in said
     assert "resuming" not in said
+
+
+class Curve:
+    """A run whose dev accuracy was so at steps 1, 2, 3 …, and where its decay began."""
+
+    def __init__(self, values, *, metric="accuracy", minutes=10.0, seconds=0.0):
+        start = len(values)
+        train = TrainConfig(
+            schedule="wsd",
+            metric=metric,
+            minutes=minutes,
+            decay_start=start,
+            decay_end=start + 3,
+        )
+        self.config = Config(train=train)
+        self.steps = start + 3
+        self._values = values
+        self._seconds = seconds
+
+    def looks(self):
+        metric = self.config.train.metric
+        for step, value in enumerate(self._values, 1):
+            yield {"kind": "dev", "step": step, metric: value}
+        yield {"kind": "dev", "step": self.steps, metric: 1.0}  # after the rate has fallen
+
+    def checkpoint(self, name):
+        assert name == f"step-{len(self._values):08d}"
+        return {"progress.json": json.dumps({"seconds": self._seconds}).encode()}
+
+
+def advice(curve):
+    trainer = SimpleNamespace(config=curve.config.train, steps=curve.steps)
+    return advice_about_time(curve, trainer)
+
+
+def test_more_time_is_advised_while_dev_improves():
+    said = advice(Curve([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], seconds=480))
+    assert "still went from 0.400 to 0.600" in said
+    assert said.endswith("add --resume train.minutes=20.")
+
+
+def test_more_steps_are_advised_where_steps_ended_it():
+    said = advice(Curve([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], seconds=60))
+    assert said.endswith("add --resume train.steps=18.")
+    no_limit = advice(Curve([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], minutes=0))
+    assert no_limit.endswith("add --resume train.steps=18.")
+
+
+def test_a_loss_that_still_falls_is_told_as_it_is():
+    said = advice(Curve([5.0, 4.0, 3.0, 2.0, 1.5, 1.0], metric="loss", seconds=480))
+    assert "still went from 2.000 to 1.000" in said
+
+
+@pytest.mark.parametrize("values", [[0.0] * 6, [0.5, 0.9, 0.9, 0.9, 0.9, 0.9], [0.9, 0.5, 0.5]])
+def test_no_more_time_is_advised_where_dev_stood_still(values):
+    assert "would hardly help" in advice(Curve(values, seconds=480))
+
+
+def test_no_advice_where_nobody_looked():
+    assert advice(Curve([0.1, 0.2])) == ""
+    assert advice(Curve([1, 2, 3, 4, 5, 6], metric="step")) == ""

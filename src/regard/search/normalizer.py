@@ -11,7 +11,7 @@ def log_normalizer(logits: Tensor) -> Tensor:
     """log Σ exp of each row of (R, V), as (R, 1); -inf where nothing is allowed.
 
     torch's own makes two copies of all logits. On a CPU, a few rows at a time need hardly any
-    memory and take a third of the time; every row comes out the same, bit for bit.
+    memory and take a third of the time; rows of contiguous logits come out the same, bit for bit.
     """
     if logits.device.type != "cpu":
         return logits.logsumexp(-1, keepdim=True)
