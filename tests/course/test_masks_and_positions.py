@@ -346,7 +346,9 @@ def test_e25_positions_from_a_column_are_trained_and_translated(trees):
     translator = regard.load(run)
     result = translator(text, positions=depths(text))
     assert translator(f"{text}\t{' '.join(map(str, depths(text)))}") == result
-    assert list(translator.translate([text] * 2, positions=[depths(text)] * 2)) == [result] * 2
+    for one in translator.translate([text] * 2, positions=[depths(text)] * 2):
+        assert one.ids == result.ids
+        assert one.score == pytest.approx(result.score, rel=1e-5)  # two at once are rounded apart
     others = translator(text, positions=[0, 1, 2, 3, 4, 5])
     assert others.score != result.score
 
