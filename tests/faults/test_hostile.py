@@ -295,7 +295,7 @@ READ = {
     "an unknown normalisation": edited(
         "tokenizer.json", nested({"evil": True}, "source", "normalise")
     ),
-    "tokenizers of tomorrow": edited("tokenizer.json", nested(2, "format")),
+    "tokenizers of tomorrow": edited("tokenizer.json", nested(3, "format")),
     "tokenizers of no format": edited("tokenizer.json", nested("x", "format")),
     "a tokenizer that is a list": content("tokenizer.json", "[]"),
     "a tokenizer not JSON": content("tokenizer.json", "{"),
