@@ -16,6 +16,7 @@ import pytest
 import regard
 from regard.errors import Interrupted
 from regard.recipes.reporter import Reporter
+from regard.runs.storage import write_directory
 from regard.training.trainer import Trainer
 
 pytestmark = pytest.mark.once  # whole runs, trained with one seed, whatever --law-seed says
@@ -300,6 +301,19 @@ def test_the_best_of_all_shorter_trainings_stays(tmp_path, judged):
         assert run.best_checkpoint()["model.safetensors"] == weights
         assert run.best_look()["accuracy"] == 0.9
     assert "accuracy 0.9" in (run.path / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "notes", [b"{}", b"[1]", b"[" * 10**5, b'{"best": 0, "look": {"step": "x"}}']
+)
+def test_notes_of_a_shorter_training_that_make_no_sense_are_left_alone(tmp_path, notes):
+    run = train(tmp_path / "run", "transformer")
+    files = {"model.safetensors": run.best_checkpoint()["model.safetensors"]}
+    write_directory(run.path / "checkpoints" / "shorter", files | {"progress.json": notes})
+    run.best = "shorter"
+    assert run.best_look() is None
+    assert run._repr_html_()
+    assert regard.load(run)("a b").text is not None
 
 
 def test_a_training_is_not_made_longer_from_a_damaged_checkpoint(tmp_path):

@@ -1,6 +1,5 @@
 """What came of a training: why it ended, the dev score, sample answers, the card."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from regard.data.splits import group_references
 from regard.display import plain
 from regard.errors import UserError, counted
 from regard.files import disk_faults_told, write_text
+from regard.files.reading import parse_json
 from regard.inference.translator import load
 from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
@@ -149,7 +149,7 @@ def advice_about_time(run: Run, trainer: Trainer) -> str:
     if after - before <= WORTH * abs(before):
         return f"More time would hardly help: dev {name} had almost stopped improving."
     longer = f"train.steps={2 * trainer.steps}"
-    if progress_at_decay(run).get("seconds", 0.0) >= (1 - DECAY) * 60 * config.minutes > 0:
+    if _seconds_at_decay(run) >= (1 - DECAY) * 60 * config.minutes > 0:
         longer = f"train.minutes={2 * config.minutes:g}"
     return (
         f"More time would probably help: dev {name} still went from {sign * before:.3f} to "
@@ -157,14 +157,15 @@ def advice_about_time(run: Run, trainer: Trainer) -> str:
     )
 
 
-def progress_at_decay(run: Run) -> dict[str, Any]:
-    """Where training stood when the learning rate began to fall; {}: nobody knows any more."""
+def _seconds_at_decay(run: Run) -> float:
+    """How long training had taken when the learning rate began to fall; 0: nobody knows."""
     try:
         files = run.checkpoint(f"step-{run.config.train.decay_start:08d}")
-        progress = json.loads(files["progress.json"])
+        progress = parse_json(files["progress.json"])
     except (OSError, UserError, KeyError, ValueError):
-        return {}
-    return progress if isinstance(progress, dict) else {}
+        return 0.0
+    seconds = progress.get("seconds") if isinstance(progress, dict) else None
+    return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
 def _amount(run: Run, trainer: Trainer) -> str:

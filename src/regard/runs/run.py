@@ -26,7 +26,7 @@ from regard.files import ASIDE, append, disk_faults_told, remove, sync, write_te
 from regard.files.holder import clear, holder, sign
 from regard.files.lock import is_at
 from regard.files.lock import lock as lock_file
-from regard.files.reading import read_bytes
+from regard.files.reading import parse_json, read_bytes
 from regard.models import Parts, Seq2Seq, build_model
 from regard.models.size import count_parameters, has_own_parts
 from regard.runs import storage
@@ -373,10 +373,14 @@ class Run:
 
     def best_look(self) -> dict[str, Any] | None:
         """The log entry of the best evaluation on dev, by train.metric; the first of equals."""
+        metric = self.config.train.metric
         if self._points_at(SHORTER):
             look = self.shorter().get("look")
-            return look if isinstance(look, dict) else None
-        metric = self.config.train.metric
+            needed = ("step", "loss", metric)
+            is_sound = isinstance(look, dict) and all(
+                type(look.get(name)) in (int, float) for name in needed
+            )
+            return look if is_sound else None
         sign = 1 if metric == "loss" else -1  # of a loss the smallest is the best
         judged = (entry for entry in self.looks() if math.isfinite(entry.get(metric, math.nan)))
         return min(judged, key=lambda look: sign * look[metric], default=None)
@@ -385,7 +389,7 @@ class Run:
         """What is noted of a training that was made longer: its best dev scores; {}: nothing."""
         try:
             files = storage.read_directory(self.path / "checkpoints" / SHORTER, {"progress.json"})
-            notes = json.loads(files["progress.json"])
+            notes = parse_json(files["progress.json"])
         except (OSError, UserError, KeyError, ValueError):
             return {}
         return notes if isinstance(notes, dict) else {}
