@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import sys
 
 import pytest
 import torch
@@ -200,7 +199,7 @@ def test_few_sentences_at_once_give_the_same_answers(translator, monkeypatch):
 
     def few(*_):
         asked.append(True)
-        return 3
+        return lambda limit: 3
 
     monkeypatch.setattr(placed, "sentences_that_fit", few)
     assert [result.text for result in translator(texts)] == expected
@@ -209,13 +208,37 @@ def test_few_sentences_at_once_give_the_same_answers(translator, monkeypatch):
 
 def test_no_more_than_the_most_are_admitted():
     jobs = [Job([1, 2]) for _ in range(10)]
-    queue = _Queue(jobs, 0, 4)
+    queue = _Queue(jobs, 0, lambda limit: 4)
     live = queue.admit([])
     assert len(live) == 4
     assert queue.admit(live) == []
     assert len(queue.admit(live[:3])) == 1
-    assert len(_Queue(jobs, 0, 0).admit([])) == 1
-    assert len(_Queue(jobs, 0, sys.maxsize).admit([])) == 10
+    assert len(_Queue(jobs, 0, lambda limit: 0).admit([])) == 1
+    assert len(_Queue(jobs, 0, None).admit([])) == 10
+
+
+def test_more_of_short_answers_are_admitted():
+    jobs = [Job([1, 2], limit=limit) for limit in (40, 40, *[10] * 20)]
+    queue = _Queue(jobs, 0, lambda limit: 120 // limit)
+    live = queue.admit([])
+    assert [job.limit for job in live] == [40, 40, 10]
+    assert len(queue.admit(live[2:])) == 11  # the long ones have left
+
+
+def test_a_cpu_decodes_no_more_at_once_than_is_faster(translator):
+    """However much memory is free, a hundred thousand sentences take what some hundred do."""
+    jobs = [Job([5, 6, 7], limit=200)]
+    search = translator._search(5, None)
+    size = len(translator.suppress)
+
+    def most(vocabulary):
+        cpu = torch.device("cpu")
+        return room.sentences_that_fit(translator.model, search, vocabulary, jobs, cpu)(200)
+
+    one = 5 * (size * room.LOGIT + 10 * room.CANDIDATE)
+    one += translator.model.decoder.decoding_bytes(5, 200)
+    assert most(size) == room.ON_CPU // one
+    assert most(10**5) == room.AT_LEAST  # each so large that fewer would be slow
 
 
 def test_a_long_text_is_decoded_in_groups(translator, monkeypatch):

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.models.slots import TransformerState
 from regard.nn import KeyValue
 from regard.search import Beam, Job, Rules, beam, decode, greedy
 from regard.text.vocabulary import BOS, EOS, PAD
@@ -239,3 +240,45 @@ def test_reserved_memory_gives_what_growing_memory_gives(
                 else:  # rounding may choose among equals, and only there
                     others = (h for h in theirs[tuple(job.source)] if h.tokens != one.tokens)
                     assert any(h.score == pytest.approx(one.score, abs=sums) for h in others)
+
+
+LONG = 24  # tokens: more than the room that is reserved at first for four hypotheses
+
+
+@torch.no_grad()
+def test_what_no_hypothesis_looks_at_is_left_behind(model, batch_of, close, seed_of):
+    """A long beam that keeps to two of its hypotheses gives what teacher forcing gives."""
+    batch = batch_of(seed_of(31), [(5, 0), (3, 0)])
+    random = torch.Generator().manual_seed(seed_of(32))
+    state = start(model, batch)
+    state = state.select(None, torch.zeros(2, 4, dtype=torch.long))
+    prefixes = torch.full((2, 4, 1), BOS)  # (B, K, t)
+
+    for _ in range(LONG):
+        logits, state = model.step(prefixes[..., -1].flatten(), state)  # (B · K, V)
+        parents = torch.randint(0, 2, (2, 4), generator=random)  # (B, K)
+        state = state.select(None, parents)
+        next_tokens = torch.randint(10, 30, (2, 4, 1), generator=random)
+        kept = prefixes.gather(1, parents[..., None].expand_as(prefixes))
+        prefixes = torch.cat((kept, next_tokens), -1)
+
+    logits = model.step(prefixes[..., -1].flatten(), state)[0].view(2, 4, -1)
+    for row in range(2):
+        source = batch.source[row : row + 1, : batch.source_lengths[row]].expand(4, -1)
+        lengths = batch.source_lengths[row : row + 1].expand(4)
+        close(logits[row], model(source, lengths, prefixes[row])[:, -1])
+
+    if isinstance(state, TransformerState):
+        written = 4 * LONG
+        assert state.slots < written - 4
+
+
+@torch.no_grad()
+def test_a_source_that_has_left_takes_no_room(repeatable, batch_of):
+    """The longest source leaves, a short one comes: the memory is as long as the longest there."""
+    long = batch_of(5, [(30, 0), (3, 0)])
+    short = batch_of(6, [(4, 0)])
+    state = start(repeatable, long)
+    rest = state.select(torch.tensor([1]), torch.zeros(1, 1, dtype=torch.long))
+    joined = rest.join(start(repeatable, short))
+    assert len(joined.cross[0]) == joined.lengths.max() < len(state.cross[0])

@@ -1,7 +1,6 @@
 """How many sentences fit into memory side by side while they are decoded."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -11,35 +10,47 @@ from regard.nn.devices import free_memory
 from regard.search import Job, Search
 
 SHARE = 0.5  # of the free memory; the rest is for answers, and for the estimate to be wrong by
+ON_CPU = 2**27
+"""The most bytes on a CPU, where more sentences side by side are not decoded faster …"""
+AT_LEAST = 32
+"""… unless they are fewer than these."""
 LOGIT = 24  # bytes of a token of the vocabulary, in all copies that a step makes of the logits
 CANDIDATE = 40  # bytes of a continuation among which a beam chooses
 
 
 def sentences_that_fit(
     model: Seq2Seq, search: Search, vocabulary: int, jobs: Sequence[Job], device: torch.device
-) -> int:
-    """How many of the jobs can be decoded at once.
+) -> Callable[[int], int]:
+    """How many sentences can be decoded at once, by the limit of the longest answer among them.
 
-    Refuses a search that is too wide even for one of them.
+    Refuses a search that is too wide even for one of the jobs.
     """
-    longest = max((job.limit for job in jobs), default=0)
-    if not longest:
-        return sys.maxsize
-
     width = search.copies
     step = width * (vocabulary * LOGIT + min(2 * width, vocabulary) * CANDIDATE)
     # A decoder that is not made of ours need not know how much memory it takes.
     decoding_bytes = getattr(model.decoder, "decoding_bytes", None)
-    state = decoding_bytes(width, longest) if decoding_bytes else 0
-    needed = step + state
-    room = int(free_memory(device) * SHARE)
-    if needed > room:
+
+    def needed(limit: int) -> int:
+        """Bytes of one sentence whose answer has so many tokens."""
+        return step + (decoding_bytes(width, limit) if decoding_bytes else 0)
+
+    free = int(free_memory(device) * SHARE)
+    longest = max((job.limit for job in jobs), default=0)
+    if needed(longest) > free:
         kind = "samples" if search.apart else "beam"
         raise UserError(
-            f"{width:,} hypotheses of up to {longest:,} tokens need about {needed / 1e9:,.1f} GB, "
-            f"but {device} has {room / 1e9:,.1f} GB to spare: use {_advice(kind)}"
+            f"{width:,} hypotheses of up to {longest:,} tokens need about "
+            f"{needed(longest) / 1e9:,.1f} GB, but {device} has {free / 1e9:,.1f} GB to spare: use "
+            f"{_advice(kind)}"
         )
-    return room // needed
+
+    def most(limit: int) -> int:
+        one = needed(limit)
+        if device.type != "cpu":
+            return free // one
+        return min(free // one, max(AT_LEAST, ON_CPU // one))
+
+    return most
 
 
 def _advice(kind: str) -> str:

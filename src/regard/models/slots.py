@@ -14,7 +14,8 @@ hypotheses, after two steps:
 
 Hypotheses 0 and 1 grew from the same one, so both look at slot 0. To choose among hypotheses means
 to pick rows of `seen` (B, K, S), a few bits; keys and values stay where they are. What no
-hypothesis looks at any more (slot 2) is left behind when other sentences join.
+hypothesis looks at any more (slot 2) is left behind when they are copied anyway: when other
+sentences join, and when the room that is reserved for slots is full.
 """
 
 from __future__ import annotations
@@ -134,21 +135,40 @@ class TransformerState:
 
     def join(self, other: TransformerState) -> TransformerState:
         """The sentences of both. What no hypothesis looks at any more is left behind."""
-        first = self._tidy()
-        second = other._tidy()
-        slots = max(first.slots, second.slots)
-        seen = [F.pad(state._seen(), (0, slots - state.slots)) for state in (first, second)]
+        first = self._used()  # (B, S')
+        second = other._used()  # (B', S'')
+        seen = [self._seen_among(first), other._seen_among(second)]
+        slots = max(first.shape[1], second.shape[1])
+        seen = [F.pad(each, (0, slots - each.shape[2])) for each in seen]
 
-        own = zip(first._own_or_empty(), second._own_or_empty())
-        cross = zip(first.cross, second.cross)
+        own = zip(self._own_or_empty(), other._own_or_empty())
+        lengths = torch.cat((self.lengths, other.lengths))  # (B + B',)
+        longest = int(lengths.max())  # the longest source may have left
+        cross = zip(self.cross, other.cross)
         return TransformerState(
-            own=tuple(mine.join(theirs) for mine, theirs in own),
-            cross=tuple(mine.join(theirs) for mine, theirs in cross),
-            lengths=torch.cat((first.lengths, second.lengths)),
-            at=torch.cat((first.at, second.at)),
+            own=tuple(  # block by block, so that no more than one is copied twice
+                mine.gather(first).join(theirs.gather(second), spare=_spare(slots))
+                for mine, theirs in own
+            ),
+            cross=tuple(mine.first(longest).join(theirs) for mine, theirs in cross),
+            lengths=lengths,
+            at=torch.cat((self.at, other.at)),
             seen=torch.cat(seen),
             wait=self.wait,
         )
+
+    def with_room(self, tokens: int) -> TransformerState:
+        """The state before so many more slots are written.
+
+        If they do not fit into the reserved room, the slots are copied to a larger one, without
+        those that no hypothesis looks at any more: of a beam, that is most of them.
+        """
+        if self.seen is None or not self.own or not self.own[0].is_full(tokens):
+            return self
+        slots = self._used()  # (B, S')
+        spare = tokens + _spare(slots.shape[1])
+        own = tuple(kv.gather(slots, spare=spare) for kv in self.own)
+        return replace(self, own=own, seen=self._seen_among(slots))
 
     def _own_or_empty(self) -> tuple[KeyValue, ...]:
         """`own`; before the first token, as many without a slot."""
@@ -157,14 +177,19 @@ class TransformerState:
         no_slots = self.at.new_zeros(len(self.at), 0)
         return tuple(kv.gather(no_slots) for kv in self.cross)
 
-    def _tidy(self) -> TransformerState:
-        """Without the slots that no hypothesis looks at, as far as all sentences can spare them."""
-        if self.seen is None or not self.own:
-            return self
-        used = self.seen.any(1)  # (B, S)
-        most = int(used.sum(1).max())
+    def _used(self) -> Tensor:
+        """(B, S'): the slots that hypotheses look at, as far as all sentences can spare others."""
+        used = self._seen().any(1)  # (B, S)
+        most = int(used.sum(1).max()) if self.slots else 0
         used_first = used.byte().argsort(dim=1, descending=True, stable=True)  # (B, S)
-        slots = used_first[:, :most]  # (B, S')
-        rows = slots[:, None].expand(-1, self.seen.shape[1], -1)  # (B, K, S')
-        seen = self.seen.gather(2, rows)  # (B, K, S')
-        return replace(self, own=tuple(kv.gather(slots) for kv in self.own), seen=seen)
+        return used_first[:, :most]
+
+    def _seen_among(self, slots: Tensor) -> Tensor:
+        """(B, K, S'): `seen`, of these slots (B, S') only."""
+        seen = self._seen()
+        return seen.gather(2, slots[:, None].expand(-1, seen.shape[1], -1))
+
+
+def _spare(slots: int) -> int:
+    """How many slots are reserved beside so many."""
+    return max(32, slots // 2)

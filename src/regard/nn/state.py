@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -19,6 +18,15 @@ class _Storage:
     positions: Tensor
     fill: int
     """How far it was written."""
+
+    def filled(self) -> KeyValue:
+        """What was written."""
+        return KeyValue(
+            self.key[:, :, : self.fill],
+            self.value[:, :, : self.fill],
+            self.positions[:, : self.fill],
+            self,
+        )
 
 
 @dataclass(frozen=True)
@@ -53,28 +61,25 @@ class KeyValue:
         start = len(self)
         end = start + len(new)
         room = self.storage
-        if room is None or room.fill != start or room.key.shape[2] < end:
+        if room is None or room.fill != start or self.is_full(len(new)):
             room = self._reserve(end + max(32, end // 2))
         room.key[:, :, start:end] = new.key
         room.value[:, :, start:end] = new.value
         room.positions[:, start:end] = new.positions
         room.fill = end
-        return KeyValue(room.key[:, :, :end], room.value[:, :, :end], room.positions[:, :end], room)
+        return room.filled()
+
+    def is_full(self, count: int) -> bool:
+        """Whether so many more would not fit into the room that is reserved, if any is."""
+        return self.storage is not None and len(self) + count > self.storage.key.shape[2]
 
     def _reserve(self, capacity: int) -> _Storage:
         """Room for so many keys, with a copy of these at its beginning."""
-        length = len(self)
-
-        def larger(x: Tensor, axis: int) -> Tensor:
-            """A copy of x, with room along the axis."""
-            shape = list(x.shape)
-            shape[axis] = capacity
-            room = x.new_empty(shape)
-            room.narrow(axis, 0, length).copy_(x)
-            return room
-
         return _Storage(
-            larger(self.key, 2), larger(self.value, 2), larger(self.positions, 1), length
+            _widened(self.key, 2, capacity),
+            _widened(self.value, 2, capacity),
+            _widened(self.positions, 1, capacity),
+            len(self),
         )
 
     def select(self, rows: Tensor) -> KeyValue:
@@ -96,31 +101,60 @@ class KeyValue:
         key[:, :, :length] = self.key.index_select(0, rows)
         value[:, :, :length] = self.value.index_select(0, rows)
         positions[:, :length] = self.positions.index_select(0, rows)
-        room = _Storage(key, value, positions, length)
-        return KeyValue(key[:, :, :length], value[:, :, :length], positions[:, :length], room)
+        return _Storage(key, value, positions, length).filled()
 
-    def gather(self, slots: Tensor) -> KeyValue:
-        """Of each row these slots (B, S'), in this order."""
+    def first(self, count: int) -> KeyValue:
+        """The first `count` keys and values, or all where there are fewer."""
+        return KeyValue(self.key[:, :, :count], self.value[:, :, :count], self.positions[:, :count])
+
+    def gather(self, slots: Tensor, *, spare: int = 0) -> KeyValue:
+        """Of each row these slots (B, S'), in this order. spare: reserve room for so many more."""
         where = slots[:, None, :, None]  # (B, 1, S', 1)
 
         def gathered(x: Tensor) -> Tensor:
             """(B, H, S, D) -> (B, H, S', D)."""
             return x.gather(2, where.expand(-1, x.shape[1], -1, x.shape[3]))
 
-        return KeyValue(gathered(self.key), gathered(self.value), self.positions.gather(1, slots))
+        count = slots.shape[1]
+        positions = self.positions.gather(1, slots)
+        if not spare:
+            return KeyValue(gathered(self.key), gathered(self.value), positions)
+        return _Storage(
+            _widened(gathered(self.key), 2, count + spare),
+            _widened(gathered(self.value), 2, count + spare),
+            _widened(positions, 1, count + spare),
+            count,
+        ).filled()
 
-    def join(self, other: Self) -> KeyValue:
-        """The rows of both, the shorter ones filled up with slots that nobody should look at."""
+    def join(self, other: Self, *, spare: int = 0) -> KeyValue:
+        """The rows of both, the shorter ones filled up with slots that nobody should look at.
+
+        spare: reserve room for so many more.
+        """
         length = max(len(self), len(other))
 
         def both(mine: Tensor, theirs: Tensor, axis: int) -> Tensor:
-            """The rows of both, filled up along the axis: 2 of keys and values, 1 of positions."""
-            features = (0, 0) if axis == 2 else ()  # these are not filled up
-            filled = [F.pad(x, (*features, 0, length - x.shape[axis])) for x in (mine, theirs)]
-            return torch.cat(filled)
+            """The rows of both, with room along the axis: 2 of keys and values, 1 of positions."""
+            shape = list(mine.shape)
+            shape[0] += len(theirs)
+            shape[axis] = length + spare
+            rows = mine.new_zeros(shape)
+            rows[: len(mine)].narrow(axis, 0, mine.shape[axis]).copy_(mine)
+            rows[len(mine) :].narrow(axis, 0, theirs.shape[axis]).copy_(theirs)
+            return rows
 
-        return KeyValue(
+        joined = (
             both(self.key, other.key, 2),
             both(self.value, other.value, 2),
             both(self.positions, other.positions, 1),
         )
+        return _Storage(*joined, length).filled() if spare else KeyValue(*joined)
+
+
+def _widened(x: Tensor, axis: int, capacity: int) -> Tensor:
+    """A copy of x, with room along the axis."""
+    shape = list(x.shape)
+    shape[axis] = capacity
+    room = x.new_empty(shape)
+    room.narrow(axis, 0, x.shape[axis]).copy_(x)
+    return room

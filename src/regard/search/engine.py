@@ -3,7 +3,6 @@
 Sentences are decoded side by side. Those that are done leave, and waiting ones take their places.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -147,7 +146,7 @@ def decode(
     search: Search,
     rules: Rules,
     room: int = 0,
-    most: int = sys.maxsize,
+    most: Callable[[int], int] | None = None,
 ) -> Iterator[Job]:
     """Search all jobs, and yield each as soon as it is done.
 
@@ -156,22 +155,23 @@ def decode(
     ended count as they are.
 
     begin: the decoder's state of new sentences, with one row each. room: how many source tokens,
-    padding included, are decoded side by side. 0: all. most: how many sentences are.
+    padding included, are decoded side by side. 0: all. most: how many sentences are, by the limit
+    of the longest answer among them.
     """
     device = rules.device
     queue = _Queue(jobs, room, most)
     live: list[Job] = []
-    most = 0  # how many were live when the last ones came
+    started = 0  # how many were live when the last ones came
     state: S | None = None
     paths = Paths.begin(0, search.copies, 1, device)
 
     while queue or live:
-        if queue and 4 * len(live) <= 3 * most:  # a quarter has left
+        if queue and 4 * len(live) <= 3 * started:  # a quarter has left
             arrivals = queue.admit(live)
             if arrivals:
                 state, paths = _enter(begin, arrivals, search, state, paths)
             live = [*live, *arrivals]
-            most = len(live)
+            started = len(live)
 
         assert state is not None
         logits, state = step(paths.tokens[..., -1].flatten(), state)  # (R, V)
@@ -202,7 +202,7 @@ def decode(
 class _Queue:
     """The jobs that wait for a place; false when none is left. One is always read ahead."""
 
-    def __init__(self, jobs: Iterable[Job], room: int, most: int) -> None:
+    def __init__(self, jobs: Iterable[Job], room: int, most: Callable[[int], int] | None) -> None:
         self._jobs = iter(jobs)
         self._next = next(self._jobs, None)
         self._room = room
@@ -215,13 +215,15 @@ class _Queue:
         """The next jobs that fit beside the live ones; at least one if none is live."""
         admitted: list[Job] = []
         longest = max((len(job.source) for job in live), default=0)
+        limit = max((job.limit for job in live), default=0)
 
         while self._next is not None:
             longest = max(longest, len(self._next.source))
+            limit = max(limit, self._next.limit)
             count = len(live) + len(admitted) + 1
             if self._room and count > 1 and longest * count > self._room:
                 break
-            if count > max(1, self._most):
+            if self._most is not None and count > max(1, self._most(limit)):
                 break
             admitted.append(self._next)
             self._next = next(self._jobs, None)
