@@ -1,7 +1,7 @@
 """What to train when nobody said: look at the data, measure the machine, choose, and say why."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from regard.data.tasks import TASKS
 from regard.errors import counted
 from regard.nn.devices import pick_device
 from regard.recipes.pace import Load, Measure, pairs_per_second
-from regard.recipes.survey import Survey, survey
+from regard.recipes.survey import Kind, Survey, survey
 from regard.training.forecast import duration
 
 TUNED = {"arithmetic": "calculator", "phrases": "demo"}
@@ -84,6 +84,20 @@ class Choice:
         return f"{self.what}: {self.value} ({self.reason})" if self.reason else self.value
 
 
+@dataclass(frozen=True)
+class Plan:
+    """One way to train on the data."""
+
+    kind: Kind  # what the data is taken for
+    settings: Settings  # for what was left open
+    choices: list[Choice]  # what was chosen, and why
+
+    @property
+    def tokens(self) -> str:
+        """What texts are split into, for a person."""
+        return _tokens_text(self.settings["text"])
+
+
 def choose(
     splits: Splits, given: Settings, measure: Measure = pairs_per_second
 ) -> tuple[Settings, list[Choice]]:
@@ -91,25 +105,50 @@ def choose(
 
     measure: how fast a model is trained on this machine.
     """
+    [plan] = plans(splits, given, most=1, measure=measure)
+    return plan.settings, plan.choices
+
+
+def plans(
+    splits: Splits, given: Settings, *, most: int, measure: Measure = pairs_per_second
+) -> list[Plan]:
+    """The plan of `choose`, and a second one where the data leaves it open which is better.
+
+    most: how many there are at most.
+    """
     measured = survey(splits.train, has_tags=bool(given.get("data", {}).get("features")))
+    kinds = [measured.kind()]
+    rival = measured.rival() if splits.name not in TASKS else None
+    if rival is not None:
+        kinds.append(rival)
+    return [_plan(measured, kind, splits, given, measure) for kind in kinds[:most]]
+
+
+def has_budget(train: Mapping[str, Any]) -> bool:
+    """Whether a training ends by the clock, since nobody has set its length or its schedule."""
+    return train.get("schedule", "wsd") == "wsd" and not {"steps", "epochs"} & set(train)
+
+
+def _plan(measured: Survey, kind: Kind, splits: Splits, given: Settings, measure: Measure) -> Plan:
+    """How to train on data that is taken for this kind."""
     chosen: Settings = {"text": {}, "model": {}, "train": {}, "data": {}, "search": {}}
     choices = []
 
-    chosen["text"], why = _text(measured, splits.name)
+    chosen["text"], why = _text(measured, kind, splits.name)
     if not {"tokenizer", "size"} & set(given.get("text", {})):
         choices.append(Choice("tokens", _tokens_text(chosen["text"]), why))
 
     has_dev = splits.dev is not None and next(iter(splits.dev), None) is not None
-    plan = _Plan(measured, merge(chosen, given), has_dev=has_dev, measure=measure)
+    draft = _Draft(measured, merge(chosen, given), has_dev=has_dev, measure=measure)
     given_model = given.get("model", {})
     if given_model.get("kind", "transformer") == "transformer":
-        chosen["model"] = plan.model
-        choices.append(plan.model_choice(plan.model | given_model))
+        chosen["model"] = draft.model
+        choices.append(draft.model_choice(draft.model | given_model))
 
-    chosen["data"] = plan.data
-    chosen["train"] = plan.train
-    if plan.has_budget:
-        choices.append(plan.length_choice())
+    chosen["data"] = draft.data
+    chosen["train"] = draft.train
+    if draft.has_budget:
+        choices.append(draft.length_choice())
 
     text = build(merge({"text": chosen["text"]}, {"text": given.get("text", {})})).text
     has_ties = not str(given_model.get("kind", "")).startswith("custom:")
@@ -117,15 +156,14 @@ def choose(
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
     if splits.name in TUNED:
         choices.append(Choice("", f"(--preset {TUNED[splits.name]} was tuned for this task)", ""))
-    return chosen, choices
+    return Plan(kind, chosen, choices)
 
 
-def _text(measured: Survey, name: str) -> tuple[dict[str, Any], str]:
+def _text(measured: Survey, kind: Kind, name: str) -> tuple[dict[str, Any], str]:
     """Settings of the section text, and why."""
     if name in TASKS:
         return {"tokenizer": TASKS[name].tokenizer, "share": True}, "set by the task"
 
-    kind = measured.kind()
     reason = f"{kind.name}: {kind.evidence}"
     if kind.source == "bpe":
         size = _suited(VOCABULARIES, measured.pairs)
@@ -148,7 +186,7 @@ def _tokens_text(text: dict[str, Any]) -> str:
     return str(text["tokenizer"])
 
 
-class _Plan:
+class _Draft:
     """Model, batches and length that go together: what the time allows, and the data wants."""
 
     def __init__(
@@ -164,8 +202,7 @@ class _Plan:
 
         self._limit = float(self._train.get("minutes", MINUTES))  # 0: none
         self._minutes = self._limit or MINUTES
-        is_wsd = self._train.get("schedule", "wsd") == "wsd"
-        self.has_budget = is_wsd and not {"steps", "epochs"} & set(self._train)
+        self.has_budget = has_budget(self._train)
 
         self._is_of_letters = self._text.tokenizer == "characters"
         self._speed = 0.0  # pairs a second; 0: not measured

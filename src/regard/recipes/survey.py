@@ -27,6 +27,18 @@ CLOSED = 3000
 """The most words of a closed vocabulary."""
 FORMULA = 40
 """The most characters of the alphabet of formulas."""
+NEAR = 1.5
+"""A text is nearly a word up to this factor on either side of WORD_CHARACTERS and WORD_WORDS."""
+PERHAPS_OFTEN = (10, 40)
+PERHAPS_CLOSED = (2000, 4500)
+"""Where OFTEN and CLOSED leave it open whether a vocabulary is closed."""
+SENTENCE_WORDS = 5
+"""Texts of more words, or of more than NEAR times WORD_CHARACTERS, are ordinary sentences."""
+
+SENTENCES = "sentence → sentence"
+FEW_WORDS = "few words → few words"
+WORDS = ("word → word", "word → another script")
+"""Names of kinds between which the data may leave it open."""
 
 TokenizerKind = Literal["characters", "words", "bpe"]
 
@@ -93,6 +105,16 @@ class Side:
         """Whether a few words come again and again, so that every one is seen often."""
         return 0 < len(self.words) <= CLOSED and self._is_closed(OFTEN)
 
+    @property
+    def is_surely_closed(self) -> bool:
+        """Whether a few words come again so often that nobody would doubt it."""
+        return 0 < len(self.words) <= PERHAPS_CLOSED[0] and self._is_closed(PERHAPS_OFTEN[1])
+
+    @property
+    def is_perhaps_closed(self) -> bool:
+        """The same with limits so wide that the words may as well be open."""
+        return 0 < len(self.words) <= PERHAPS_CLOSED[1] and self._is_closed(PERHAPS_OFTEN[0])
+
     def _is_closed(self, often: int) -> bool:
         return self.words.total() >= often * len(self.words)
 
@@ -108,6 +130,23 @@ class Side:
         """Whether a text is a word or a name, and most of them are seen once."""
         is_short = self.mean_characters <= WORD_CHARACTERS and self.mean_words <= WORD_WORDS
         return is_short and not self.is_closed
+
+    @property
+    def is_nearly_word(self) -> bool:
+        """Whether a text is about as long as the longest that is taken for a word."""
+        characters = self.mean_characters / WORD_CHARACTERS
+        words = self.mean_words / WORD_WORDS
+        return 1 / NEAR <= max(characters, words) <= NEAR and not self.is_symbols
+
+    @property
+    def is_long_word(self) -> bool:
+        """The same by its characters: names of people have two words, but few characters."""
+        return self.is_nearly_word and self.mean_characters >= WORD_CHARACTERS / NEAR
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a text is an ordinary sentence."""
+        return self.mean_characters > NEAR * WORD_CHARACTERS or self.mean_words > SENTENCE_WORDS
 
     @property
     def scripts(self) -> set[str]:
@@ -166,20 +205,60 @@ class Survey:
         if source.is_closed and target.is_closed:
             words = len(source.words | target.words)
             evidence = f"only {words:,} different words, each seen often"
-            return Kind("few words → few words", "words", "words", True, evidence)
+            return Kind(FEW_WORDS, "words", "words", True, evidence)
 
         rare = max(len(source.words), len(target.words))
-        evidence = f"{rare:,} different words, many of them rare"
-        return Kind("sentence → sentence", "bpe", "bpe", True, evidence)
+        return _of_sentences(f"{rare:,} different words, many of them rare")
+
+    def rival(self) -> Kind | None:
+        """The second-best kind, where the first is borderline; its evidence says why.
+
+        Characters or BPE is open where both sides are about as long as long names. Words or BPE is
+        open where both vocabularies are just about closed. Ordinary sentences are left to BPE.
+        """
+        first = self.kind()
+        sides = (self.source, self.target)
+        if first.name == FEW_WORDS:
+            is_sure = all(side.is_surely_closed for side in sides)
+            return None if is_sure else _of_sentences(self._nearly_closed())
+        if first.name in WORDS and all(side.is_long_word for side in sides):
+            return _of_sentences(self._nearly_words())
+        if first.name != SENTENCES or any(side.is_long for side in sides):
+            return None
+        if all(side.is_perhaps_closed for side in sides):
+            return Kind(FEW_WORDS, "words", "words", True, self._nearly_closed())
+        if all(side.is_nearly_word for side in sides):
+            return self._of_words(self._nearly_words())
+        return None
+
+    def _nearly_closed(self) -> str:
+        """Why the words may be few or many, for a person."""
+        words = max(len(side.words) for side in (self.source, self.target))
+        seen = min(side.words.total() / len(side.words) for side in (self.source, self.target))
+        return f"{words:,} different words, each seen about {seen:.0f} times: neither few nor many"
+
+    def _nearly_words(self) -> str:
+        """Why the texts may be names or sentences, for a person."""
+        source = self.source
+        target = self.target
+        return (
+            f"texts of {source.mean_words:.1f} and {target.mean_words:.1f} words, "
+            f"{source.mean_characters:.0f} and {target.mean_characters:.0f} characters: between "
+            f"names and sentences"
+        )
 
     def _of_words(self, of_source: str) -> Kind:
         """What kind it is where both sides are words, by their scripts."""
         one = self.source.scripts
         other = self.target.scripts
         if one == other:
-            return Kind("word → word", "characters", "characters", True, of_source)
+            return Kind(WORDS[0], "characters", "characters", True, of_source)
         evidence = f"{of_source}, {_script_names(one)} and {_script_names(other)}"
-        return Kind("word → another script", "characters", "characters", False, evidence)
+        return Kind(WORDS[1], "characters", "characters", False, evidence)
+
+
+def _of_sentences(evidence: str) -> Kind:
+    return Kind(SENTENCES, "bpe", "bpe", True, evidence)
 
 
 def _script_names(scripts: set[str]) -> str:
