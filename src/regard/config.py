@@ -467,6 +467,12 @@ class TrainConfig(Bounded):
         least=0,
         most=10**7,
     )
+    trials: int = setting(
+        2,
+        "Number of plans to try briefly if the data suits more than one. 0 or 1: try none.",
+        least=0,
+        most=8,
+    )
     seed: int = setting(
         1,
         "Random seed for initial weights, the order of the data and dropout; none: draw one.",

@@ -374,6 +374,7 @@ FACTS = {
     "a share of text": {"several_sentences": "half"},
     "a source length of 10^30": {"longest_source": 10**30},
     "pruned text": {"pruned": "all"},
+    "trials of text": {"trials": ["all"]},
     "another format": {"format": 2},
     "files outside": {"files": {"../decoy": []}},
     "files that are a list": {"files": ["config.toml"]},

@@ -36,6 +36,7 @@ from regard.models.parts import Parts
 from regard.nn.devices import cpu_has_bf16, pick_device
 from regard.recipes import planning
 from regard.recipes.reporter import Reporter
+from regard.recipes.trials import Trial, most_trials, try_out
 from regard.runs.claim import Claim
 from regard.runs.run import Run
 from regard.text.normaliser import Normaliser
@@ -117,12 +118,14 @@ def prepare(
     parts: Parts,
     *,
     plan_settings: bool,
+    try_plans: bool = False,
     reporter: Reporter,
 ) -> Run:
     """Make a run that is ready to train.
 
     Reads the data, chooses the settings that were left open, learns tokenizers and encodes the
-    pairs, all beside the run's place; then the run appears in one rename.
+    pairs, all beside the run's place; then the run appears in one rename. try_plans: where the data
+    leaves it open which plan is better, it is found out by training.
     """
     start_from = given.get("train", {}).get("start_from")
     base = Run.open(start_from) if start_from else None
@@ -138,35 +141,64 @@ def prepare(
     for line in questionable(data, splits):
         reporter.warn(line)
     given = _without_pipes(_with_columns(given, splits))
+    tried: list[Trial] = []
     if plan_settings:
-        given = _plan(given, splits, reporter)
-    config = _decide_by_machine(settings.build(given))
+        most = most_trials(given, splits) if try_plans else 1
+        given, tried = _plan(given, splits, most, claim.aside / "trials", parts, reporter)
 
-    if base is None:
-        source, target = learn_tokenizers(config, splits)
-    else:
-        source = base.source
-        target = base.target
-    encoded = _encode(config, splits, source, target, claim.aside / "data", reporter)
+    made = _make(settings.build(given), splits, base, claim.aside, parts, reporter)
+    encoded = made.encoded
     for line in [*splits.skipped.lines(), *encoded.too_long.lines(), *splits.notes]:
         reporter.warn(line)
     leaks = encoded.observed.overlap.leaks()
     if splits.name not in TASKS:  # a task is made to have what it has
         _warn_of_leaks(leaks, reporter)
+    tokens = _tokens_text(made.source, made.target)
+    reporter.say(
+        f"{counted(len(encoded.corpus), 'training pair')}, {tokens}, {made.parameters:,} parameters"
+    )
+
+    several = _share_of_several_sentences(splits.train, made.source)
+    facts = _facts(made.config.data, splits, encoded, leaks, several, base)
+    facts["parameters"] = made.parameters
+    if tried:
+        facts["trials"] = [trial.facts() for trial in tried]
+    return Run.create(claim, made.config, made.source, made.target, facts)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a training needs: settled settings, tokenizers and encoded pairs."""
+
+    config: Config
+    source: Tokenizer
+    target: Tokenizer
+    encoded: "_Encoded"
+    parameters: int
+
+
+def _make(
+    config: Config,
+    splits: Splits,
+    base: Run | None,
+    folder: Path,
+    parts: Parts,
+    reporter: Reporter,
+) -> _Made:
+    """Learn tokenizers, encode the pairs into folder/data, and settle what depends on them."""
+    config = _decide_by_machine(config)
+    if base is None:
+        source, target = learn_tokenizers(config, splits)
+    else:
+        source = base.source
+        target = base.target
+    encoded = _encode(config, splits, source, target, folder / "data", reporter)
 
     model = build_model(config.model, source.size, target.size, parts)
     parameters = sum(weight.numel() for weight in model.parameters())
     _check_learned(config, encoded.corpus)
     config = _decide_by_data(config, encoded.corpus, parameters)
-    tokens = _tokens_text(source, target)
-    reporter.say(
-        f"{counted(len(encoded.corpus), 'training pair')}, {tokens}, {parameters:,} parameters"
-    )
-
-    several = _share_of_several_sentences(splits.train, source)
-    facts = _facts(config.data, splits, encoded, leaks, several, base)
-    facts["parameters"] = parameters
-    return Run.create(claim, config, source, target, facts)
+    return _Made(config, source, target, encoded, parameters)
 
 
 # settings
@@ -215,13 +247,31 @@ def _without_pipes(given: Settings) -> Settings:
     return settings.merge(given, {"data": dict.fromkeys(FILES, "")})
 
 
-def _plan(given: Settings, splits: Splits, reporter: Reporter) -> Settings:
-    """Choose what was not given by looking at the data, and say why."""
-    chosen, choices = planning.choose(splits, given)
-    merged = settings.merge(chosen, given)
-    for choice in choices:
+def _plan(
+    given: Settings,
+    splits: Splits,
+    most: int,
+    folder: Path,
+    parts: Parts,
+    reporter: Reporter,
+) -> tuple[Settings, list[Trial]]:
+    """Choose what was not given by looking at the data, and say why; also what was tried for it.
+
+    most: how many plans are tried at most. folder: where that is done; it disappears.
+    """
+
+    def make(config: Config, place: Path) -> Run:
+        made = _make(config, splits, None, place, parts, reporter)
+        return Run(place, made.config, made.source, made.target, {})
+
+    plans = planning.plans(splits, given, most=most)
+    tried: list[Trial] = []
+    chosen = plans[0]
+    if len(plans) > 1:
+        chosen, tried = try_out(plans, given, make, folder, parts, reporter)
+    for choice in chosen.choices:
         reporter.say(str(choice))
-    return merged
+    return settings.merge(chosen.settings, given), tried
 
 
 def _decide_by_machine(config: Config) -> Config:

@@ -103,7 +103,7 @@ def train(
                 run, extended = _resumed(folder, changes, resume, reporter, held)
             else:
                 try:
-                    run = _prepared(request, folder, parts, reporter, overwrite, held)
+                    run = _prepared(request, folder, parts, reporter, overwrite, world, held)
                 except Taken as taken:
                     if not resume or taken.folder is None:
                         raise
@@ -262,6 +262,7 @@ def _prepared(
     parts: Parts,
     reporter: Reporter,
     overwrite: bool,
+    world: World,
     held: ExitStack,
 ) -> Run:
     """A new run, ready to train, with its lock."""
@@ -282,6 +283,7 @@ def _prepared(
             request.pairs,
             parts,
             plan_settings=request.plan_settings,
+            try_plans=world.size == 1,
             reporter=reporter,
         )
         held.enter_context(run.locked())

@@ -27,3 +27,6 @@ def check_facts(manifest: Mapping[str, Any], where: Path) -> None:
     for name in ("pruned", "held_out"):
         if not isinstance(manifest.get(name, {}), dict):
             raise Corrupt(f"{where}: {name} is not a table")
+    trials = manifest.get("trials", [])
+    if not isinstance(trials, list) or not all(isinstance(trial, dict) for trial in trials):
+        raise Corrupt(f"{where}: trials is not a list of tables")
