@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from regard.config import DataConfig, Settings, build, merge
 from regard.data.splits import Splits
@@ -11,7 +11,7 @@ from regard.data.tasks import TASKS
 from regard.errors import counted
 from regard.nn.devices import pick_device
 from regard.recipes.pace import Load, Measure, pairs_per_second
-from regard.recipes.survey import Kind, Survey, survey
+from regard.recipes.survey import FEW_WORDS, Kind, Survey, survey
 from regard.training.forecast import duration
 
 TUNED = {"arithmetic": "calculator", "phrases": "demo"}
@@ -19,6 +19,8 @@ MINUTES = 20.0
 """How long a training takes at most if nobody says."""
 
 Model = dict[str, Any]
+Architecture = Literal["transformer", "lstm"]
+TRANSFORMER: Architecture = "transformer"
 
 
 def _model(width: int, ffn: int, heads: int, layers: int) -> Model:
@@ -28,6 +30,18 @@ def _model(width: int, ffn: int, heads: int, layers: int) -> Model:
         "heads": heads,
         "encoder_layers": layers,
         "decoder_layers": layers,
+    }
+
+
+def _lstm(width: int) -> Model:
+    """An LSTM with attention."""
+    return {
+        "kind": "rnn",
+        "cell": "lstm",
+        "width": width,
+        "embedding": width // 2,
+        "encoder_layers": 2,
+        "decoder_layers": 1,
     }
 
 
@@ -43,11 +57,16 @@ OF_WORDS = (
     (3_000, _model(256, 1024, 4, 3)),
     (50_000, _model(512, 2048, 8, 4)),
 )
+LSTMS = (
+    (0, _lstm(256)),
+    (0, _lstm(512)),
+)
 
 # What suits a number of training pairs: each value is for fewer pairs than the number before it.
 DROPOUTS = ((50_000, 0.3), (300_000, 0.2), (math.inf, 0.1))
 VOCABULARIES = ((5_000, 1000), (100_000, 4000), (1_000_000, 8000), (math.inf, 16000))
 BATCHES = ((3_000, 1024), (100_000, 2048), (math.inf, 4096))  # tokens
+BATCHES_OF_LETTERS = ((500, 1024), (math.inf, 4096))  # about 250 words
 EPOCHS = ((10_000, 30), (100_000, 10), (math.inf, 4))  # where the user counts steps or epochs
 
 # A training wants this many epochs, divided by the square root of its pairs: fewer of more pairs.
@@ -58,6 +77,8 @@ LONGEST = 6.0
 LEAST_STEPS = 1000  # no model learns in fewer
 LONGEST_TEXT = 2048
 """Tokens of the longest texts that are trained on if nobody says."""
+OF_FEW_WORDS = {"position": "relative", "dropout": 0.1}
+"""What suits a few words that come again and again, in answers that may be longer than any seen."""
 
 EVALUATIONS = 30
 """How many times dev is looked at in the time that a training takes."""
@@ -97,6 +118,19 @@ class Plan:
         """What texts are split into, for a person."""
         return _tokens_text(self.settings["text"])
 
+    @property
+    def architecture(self) -> str:
+        """The kind of model, for a person; empty if the user has chosen it."""
+        model = self.settings["model"]
+        if "width" not in model:
+            return ""
+        return "LSTM" if model.get("kind") == "rnn" else "Transformer"
+
+    @property
+    def name(self) -> str:
+        """What tells it from another plan."""
+        return ", ".join(part for part in (self.architecture, self.tokens) if part)
+
 
 def choose(
     splits: Splits, given: Settings, measure: Measure = pairs_per_second
@@ -117,11 +151,30 @@ def plans(
     most: how many there are at most.
     """
     measured = survey(splits.train, has_tags=bool(given.get("data", {}).get("features")))
-    kinds = [measured.kind()]
-    rival = measured.rival() if splits.name not in TASKS else None
+    first = measured.kind()
+    is_task = splits.name in TASKS
+    architectures = [TRANSFORMER] if is_task else _architectures(first, given)
+    drafts = [(first, architectures[0])]
+
+    rival = measured.rival() if not is_task and not given.get("text") else None
     if rival is not None:
-        kinds.append(rival)
-    return [_plan(measured, kind, splits, given, measure) for kind in kinds[:most]]
+        drafts.append((rival, _architectures(rival, given)[0]))
+    drafts += [(first, architecture) for architecture in architectures[1:]]
+    return [
+        _plan(measured, kind, architecture, splits, given, measure)
+        for kind, architecture in drafts[:most]
+    ]
+
+
+def _architectures(kind: Kind, given: Settings) -> list[Architecture]:
+    """The kinds of model that suit the data, the best one first.
+
+    Docs/log.md, 2026-11-18: an LSTM with attention spelled better in seven of nine sets of words,
+    and a Transformer in two.
+    """
+    if given.get("model") or not has_budget(given.get("train", {})) or not kind.is_spelling:
+        return [TRANSFORMER]
+    return ["lstm", TRANSFORMER]
 
 
 def has_budget(train: Mapping[str, Any]) -> bool:
@@ -129,8 +182,15 @@ def has_budget(train: Mapping[str, Any]) -> bool:
     return train.get("schedule", "wsd") == "wsd" and not {"steps", "epochs"} & set(train)
 
 
-def _plan(measured: Survey, kind: Kind, splits: Splits, given: Settings, measure: Measure) -> Plan:
-    """How to train on data that is taken for this kind."""
+def _plan(
+    measured: Survey,
+    kind: Kind,
+    architecture: Architecture,
+    splits: Splits,
+    given: Settings,
+    measure: Measure,
+) -> Plan:
+    """How to train such a model on data that is taken for this kind."""
     chosen: Settings = {"text": {}, "model": {}, "train": {}, "data": {}, "search": {}}
     choices = []
 
@@ -139,10 +199,12 @@ def _plan(measured: Survey, kind: Kind, splits: Splits, given: Settings, measure
         choices.append(Choice("tokens", _tokens_text(chosen["text"]), why))
 
     has_dev = splits.dev is not None and next(iter(splits.dev), None) is not None
-    draft = _Draft(measured, merge(chosen, given), has_dev=has_dev, measure=measure)
+    draft = _Draft(measured, architecture, merge(chosen, given), has_dev=has_dev, measure=measure)
     given_model = given.get("model", {})
     if given_model.get("kind", "transformer") == "transformer":
         chosen["model"] = draft.model
+        if kind.name == FEW_WORDS and splits.name not in TASKS:
+            chosen["model"] |= OF_FEW_WORDS
         choices.append(draft.model_choice(draft.model | given_model))
 
     chosen["data"] = draft.data
@@ -152,11 +214,28 @@ def _plan(measured: Survey, kind: Kind, splits: Splits, given: Settings, measure
 
     text = build(merge({"text": chosen["text"]}, {"text": given.get("text", {})})).text
     has_ties = not str(given_model.get("kind", "")).startswith("custom:")
-    if not text.share and has_ties:
+    if not text.share and has_ties and architecture == "transformer":
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
+    if splits.name not in TASKS:
+        choices += _for_whole_answers(kind, chosen, given)
     if splits.name in TUNED:
         choices.append(Choice("", f"(--preset {TUNED[splits.name]} was tuned for this task)", ""))
     return Plan(kind, chosen, choices)
+
+
+def _for_whole_answers(kind: Kind, chosen: Settings, given: Settings) -> list[Choice]:
+    """Choose what suits answers that are right or wrong as a whole, and say why.
+
+    Docs/log.md, 2026-11-18, has the figures.
+    """
+    if kind.source == "bpe" or {"width", "length_penalty"} & set(given.get("search", {})):
+        return []
+    chosen["search"]["length_penalty"] = 0.0
+    if kind.name != FEW_WORDS:
+        return [Choice("search", "beam of 5, no length penalty", "answers are words, not texts")]
+
+    chosen["search"]["width"] = 1
+    return [Choice("search", "greedy", "a beam prefers answers that end too soon")]
 
 
 def _text(measured: Survey, kind: Kind, name: str) -> tuple[dict[str, Any], str]:
@@ -190,9 +269,16 @@ class _Draft:
     """Model, batches and length that go together: what the time allows, and the data wants."""
 
     def __init__(
-        self, measured: Survey, settings: Settings, *, has_dev: bool, measure: Measure
+        self,
+        measured: Survey,
+        architecture: Architecture,
+        settings: Settings,
+        *,
+        has_dev: bool,
+        measure: Measure,
     ) -> None:
         self._measured = measured
+        self._architecture = architecture
         self._text = build({"text": settings.get("text", {})}).text
         self._train = settings.get("train", {})
         self._given_data = settings.get("data", {})
@@ -213,7 +299,9 @@ class _Draft:
 
     def _sizes(self) -> list[Model]:
         """The sizes that so many pairs can train, smallest first, with what the user has set."""
-        sizes = OF_LETTERS if self._is_of_letters else OF_WORDS
+        sizes: Sequence[tuple[int, Model]] = OF_LETTERS if self._is_of_letters else OF_WORDS
+        if self._architecture == "lstm":
+            sizes = LSTMS
         return [dict(model) for least, model in sizes if self._measured.pairs >= least]
 
     def _usual_size(self) -> Model:
@@ -275,10 +363,13 @@ class _Draft:
 
     def model_choice(self, model: Model) -> Choice:
         """What the model is, and why it is as large as that."""
+        name = "LSTM with attention" if self._architecture == "lstm" else "Transformer"
         value = (
-            f"{model['encoder_layers']}+{model['decoder_layers']} layers of width "
+            f"{name}, {model['encoder_layers']}+{model['decoder_layers']} layers of width "
             f"{model['width']}, dropout {model['dropout']}"
         )
+        if model.get("position"):
+            value += f", {model['position']} positions"
         pairs = counted(self._pairs, "training pair")
         if not self._speed:
             return Choice("model", value, pairs)
@@ -311,7 +402,8 @@ class _Draft:
     @property
     def _batch_tokens(self) -> int:
         given = self._given_data.get("batch_tokens")
-        return int(given) if given else _suited(BATCHES, self._pairs)
+        table = BATCHES_OF_LETTERS if self._is_of_letters else BATCHES
+        return int(given) if given else _suited(table, self._pairs)
 
     @property
     def _max_length(self) -> int:
@@ -356,8 +448,9 @@ class _Draft:
 
     def _rate(self) -> float:
         """A small Transformer learns at twice the rate of a larger one."""
-        is_transformer = self._given_model.get("kind", "transformer") == "transformer"
-        width = int((self.model | self._given_model)["width"])
+        model = self.model | self._given_model
+        is_transformer = model.get("kind", "transformer") == "transformer"
+        width = int(model["width"])
         return 2e-3 if is_transformer and width <= 128 else 1e-3
 
     def _counted_train(self) -> dict[str, Any]:

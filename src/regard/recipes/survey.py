@@ -37,6 +37,8 @@ SENTENCE_WORDS = 5
 
 SENTENCES = "sentence → sentence"
 FEW_WORDS = "few words → few words"
+TAGGED = "a word and its tags → its form"
+SOUNDS = "word → sounds or letters"
 WORDS = ("word → word", "word → another script")
 """Names of kinds between which the data may leave it open."""
 
@@ -168,6 +170,11 @@ class Kind:
     share: bool
     evidence: str
 
+    @property
+    def is_spelling(self) -> bool:
+        """Whether a word is spelled from another one, letter by letter and mostly in its order."""
+        return self.name in (TAGGED, SOUNDS, *WORDS)
+
 
 @dataclass
 class Survey:
@@ -187,13 +194,13 @@ class Survey:
 
         if source.tags and source.mean_characters <= TAGGED_CHARACTERS:
             same = end == "characters" and source.scripts == target.scripts
-            return Kind("a word and its tags → its form", "characters", end, same, "it has tags")
+            return Kind(TAGGED, "characters", end, same, "it has tags")
         if source.is_formula and target.is_formula:
             evidence = f"{len(source.alphabet | target.alphabet)} different characters"
             return Kind("formula → result", "characters", "characters", True, evidence)
         if source.is_word and target.is_symbols:
             evidence = f"{of_source}, {symbols}"
-            return Kind("word → sounds or letters", "characters", "words", False, evidence)
+            return Kind(SOUNDS, "characters", "words", False, evidence)
         if source.is_word and target.is_word:
             return self._of_words(of_source)
         if (source.is_word or source.is_formula) and target.is_closed:

@@ -53,6 +53,7 @@ Make = Callable[[Config, Path], Run]
 class Trial:
     """What came of training one plan for a short time."""
 
+    name: str
     tokens: str
     model: str
     seconds: float = 0.0
@@ -64,9 +65,9 @@ class Trial:
 
     def __str__(self) -> str:
         if self.problem:
-            return f"{self.tokens}: the trial failed: {self.problem}"
+            return f"{self.name}: the trial failed: {self.problem}"
         return (
-            f"{self.tokens}: {self.nats:.2f} nats per dev pair after {duration(self.seconds)} "
+            f"{self.name}: {self.nats:.2f} nats per dev pair after {duration(self.seconds)} "
             f"({counted(self.steps, 'step')})"
         )
 
@@ -88,7 +89,7 @@ class Trial:
 def most_trials(given: Settings, splits: Splits) -> int:
     """How many plans may be tried; 1: none, the first choice is taken."""
     train = given.get("train", {})
-    is_open = not given.get("text") and has_budget(train) and not train.get("start_from")
+    is_open = has_budget(train) and not train.get("start_from")
     has_dev = splits.dev is not None and next(iter(splits.dev), None) is not None
     config = build({"train": train}).train
     minutes = config.minutes if "minutes" in train else MINUTES
@@ -117,10 +118,12 @@ def try_out(
     """
     configs = [build(merge(plan.settings, given)) for plan in plans]
     seconds = trial_seconds(configs[0].train.minutes)
-    names = "; ".join(plan.tokens for plan in plans)
+    names = "; ".join(plan.name for plan in plans)
+    is_about_kind = plans[0].kind != plans[1].kind
+    why = plans[1].kind.evidence if is_about_kind else "either may suit the data better"
     reporter.say(
         f"trying {counted(len(plans), 'plan')} for {duration(seconds)} each before training "
-        f"({plans[1].kind.evidence}): {names}"
+        f"({why}): {names}"
     )
 
     trials = []
@@ -135,7 +138,7 @@ def try_out(
             remove(folder)
 
     best, why = _best(trials)
-    reporter.say(f"training with {plans[best].tokens}: {why}")
+    reporter.say(f"training with {plans[best].name}: {why}")
     trials[best] = replace(trials[best], chosen=True)
     return plans[best], trials
 
@@ -164,7 +167,7 @@ def _try(
 ) -> Trial:
     """One trial. Afterwards random numbers and threads are as they were before."""
     device = pick_device(config.train.device)
-    trial = Trial(plan.tokens, _model_text(config.model))
+    trial = Trial(plan.name, plan.tokens, _model_text(config.model))
     try:
         with on_device(device), state_kept(device):
             trial = _judged(trial, _trained(make(config, folder), device, parts, reporter))
