@@ -153,22 +153,24 @@ def test_between_names_and_sentences_both_are_possible(draw, first, second):
 
 
 @pytest.mark.parametrize(
-    ("words", "seen", "first", "second"),
+    ("words", "seen", "length", "first", "second"),
     [
-        (500, 25, "words", "bpe"),
-        (500, 15, "bpe", "words"),
-        (2500, 50, "words", "bpe"),
-        (4000, 25, "bpe", "words"),
-        (500, 60, "words", None),
-        (500, 5, "bpe", None),
-        (6000, 30, "bpe", None),
+        (500, 25, 5, "words", "bpe"),
+        (500, 25, 8, "words", "bpe"),
+        (500, 15, 5, "bpe", "words"),
+        (500, 15, 6, "bpe", None),  # these are ordinary sentences
+        (2500, 50, 5, "words", "bpe"),
+        (4000, 25, 5, "bpe", "words"),
+        (500, 60, 5, "words", None),
+        (500, 5, 5, "bpe", None),
+        (6000, 30, 5, "bpe", None),
     ],
 )
-def test_a_vocabulary_that_is_just_about_closed(words, seen, first, second):
+def test_a_vocabulary_that_is_just_about_closed(words, seen, length, first, second):
     """Texts of five words are too long for names, and too short for ordinary sentences."""
     known = [f"w{number:04d}" for number in range(words)] * seen
     random.Random(words).shuffle(known)
-    texts = [" ".join(known[at : at + 5]) for at in range(0, len(known), 5)]
+    texts = [" ".join(known[at : at + length]) for at in range(0, len(known), length)]
     pairs = [(text, text.upper()) for text in texts]
     found = survey(from_iterable({"train": pairs, "dev": pairs[:2], "test": pairs[:2]}).train)
     rival = found.rival()
