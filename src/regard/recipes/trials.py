@@ -76,7 +76,7 @@ class Trial:
         facts: dict[str, Any] = {
             "tokenizer": self.tokens,
             "model": self.model,
-            "seconds": round(self.seconds, 1),
+            "seconds": round(self.seconds, 3),
             "steps": self.steps,
             "dev_pairs": self.pairs,
             "chosen": self.chosen,
