@@ -255,7 +255,7 @@ def test_a_long_text_is_decoded_in_groups(translator, monkeypatch):
 
     monkeypatch.setattr(translator, "_run", run_group)
     [result] = translator.translate(["\n".join(lines)], window=10)
-    assert max(sizes) == 40
+    assert max(sizes) == 20
     assert sum(sizes) >= 300
     assert result.text == expected.text
 

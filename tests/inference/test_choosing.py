@@ -252,7 +252,8 @@ def test_bf16_answers(tmp_path):
             answer = ours(text)
             assert answer.score != exact(text).score
             assert math.isfinite(answer.score)
-            assert answer.score == pytest.approx(sum(answer.logprobs) / len(answer.logprobs))
+            length = len(answer.logprobs) ** ours.search.length_penalty
+            assert answer.score == pytest.approx(sum(answer.logprobs) / length)
     assert regard.load(run, run)("a b").text == regard.load(run)("a b").text
 
 

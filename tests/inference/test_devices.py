@@ -123,7 +123,7 @@ def fake_gpu(monkeypatch, translator, fits):
             raise NO_ROOM
         rules.device = torch.device("cpu")
         device, placed.device = placed.device, torch.device("cpu")
-        placed._by_engine(jobs, search, rules, room)
+        placed._by_engine(jobs, search, rules, room, every)
         placed.device = device
 
     monkeypatch.setattr(Placed, "_on_gpu", on_gpu)

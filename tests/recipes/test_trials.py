@@ -20,7 +20,7 @@ from regard.recipes.fitting import fit
 from regard.recipes.planning import plans
 from regard.recipes.reporter import Reporter
 from regard.recipes.survey import survey
-from regard.recipes.trials import UNKNOWN, most_trials, small, total_nats, trial_seconds
+from regard.recipes.trials import UNKNOWN, Trial, most_trials, small, total_nats, trial_seconds
 from regard.runs.run import Run
 from regard.runs.weights import get_weights
 from regard.text.vocabulary import UNK
@@ -217,17 +217,58 @@ def test_each_plan_has_its_own_model():
 )
 def test_what_somebody_has_set_is_not_tried(given):
     splits = from_iterable(drawn(phrases))
-    assert most_trials(given, splits) == 1
+    most = most_trials(given, splits)
+    assert len(plans(splits, given, most=most, measure=lambda model, load: 1e6)) == 1
+
+
+def architectures(pairs, given=None, most=2):
+    splits = from_iterable(pairs)
+    found = plans(splits, given or {}, most=most, measure=lambda model, load: 1e6)
+    return [plan.architecture for plan in found]
+
+
+def test_words_that_are_spelled_may_have_either_model():
+    spelled = drawn(names, 500)
+    assert architectures(spelled) == ["LSTM", "Transformer"]
+    assert architectures(spelled, most=1) == ["LSTM"]
+    assert architectures(spelled, {"text": {"lowercase": True}}) == ["LSTM", "Transformer"]
+    assert architectures(spelled, {"model": {"width": 64}}) == ["Transformer"]
+    assert architectures(spelled, {"model": {"kind": "rnn"}}) == [""]
+    assert architectures(spelled, {"train": {"steps": 100}}) == ["Transformer"]
+
+
+@pytest.mark.parametrize("draw", [sums, commands, long_sentences])
+def test_others_are_left_to_a_transformer(draw):
+    assert architectures(drawn(draw, 2000)) == ["Transformer"]
+
+
+def test_a_rival_kind_is_tried_before_another_model():
+    splits = from_iterable(drawn(products, 500))
+    found = plans(splits, {}, most=3, measure=lambda model, load: 1e6)
+    assert [plan.name for plan in found] == [
+        "LSTM, characters",
+        "Transformer, BPE, up to 1,000",
+        "Transformer, characters",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "best"),
+    [([10.0, 9.9], 0), ([10.0, 9.0], 1), ([10.0, 11.0], 0), ([10.0, 9.8, 9.5], 2)],
+)
+def test_the_first_choice_stays_unless_another_is_clearly_better(others, best):
+    tried = [Trial(str(nats), "", "", pairs=5, nats=nats) for nats in others]
+    assert trials._best(tried)[0] == best
 
 
 def test_nothing_set_is_tried():
     splits = from_iterable(drawn(phrases))
     assert most_trials({}, splits) == 2
-    assert most_trials({"train": {"minutes": "1", "trials": "3"}}, splits) == 3
+    assert most_trials({"train": {"minutes": "3", "trials": "3"}}, splits) == 3
     assert most_trials({}, replace(splits, dev=None)) == 1
 
 
-@pytest.mark.parametrize(("minutes", "seconds"), [(1, 3), (2.9, 8.7), (3, 20), (20, 60)])
+@pytest.mark.parametrize(("minutes", "seconds"), [(3, 20), (6, 20), (20, 60)])
 def test_a_trial_is_a_small_share_of_the_time(minutes, seconds):
     assert trial_seconds(minutes) == pytest.approx(seconds)
 
@@ -293,6 +334,7 @@ def train(tiny, tmp_path, few_steps):
             train=usual | sections.get("train", {}),
             data={"batch_tokens": 128} | sections.get("data", {}),
             text=sections.get("text", {}),
+            search=sections.get("search", {}),
         )
         run.said = said.getvalue()
         return run
@@ -340,7 +382,10 @@ def test_the_better_plan_is_trained(train, monkeypatch, tmp_path, better):
     assert "between names and sentences" in before
     assert sum("nats per dev pair after" in line for line in lines) == 2
     chosen = "BPE, up to 1,000" if better == "bpe" else "characters"
-    assert f"training with {chosen}: it is better on dev" in lines
+    why = "it is better on dev"
+    if better == "bpe":  # which was the first choice
+        why = "no other plan is clearly better on dev"
+    assert f"training with Transformer, {chosen}: {why}" in lines
     assert any(line.startswith(f"tokens: {chosen} (") for line in lines)
 
 
@@ -380,7 +425,7 @@ def test_the_chosen_run_is_bit_for_bit_the_run_without_trials(train, monkeypatch
     settings = to_settings(tried.config)
     text = {name: settings["text"][name] for name in ("tokenizer", "size", "share")}
     torch.manual_seed(3)
-    plain = train("plain", text=text, train={"trials": 0})
+    plain = train("plain", text=text, search=settings["search"], train={"trials": 0})
     assert "trials" not in plain.manifest
     (threads, state), (plain_threads, plain_state) = began
     assert threads == plain_threads
@@ -436,8 +481,8 @@ def test_a_trial_that_fails_loses_aloud(train, only_trials, monkeypatch, fail, t
     judge(monkeypatch, lambda tokenizer: fail() if tokenizer == "bpe" else 10.0)
     run = train()
     assert run.config.text.tokenizer == "characters"
-    assert f"BPE, up to 1,000: the trial failed: {told}\n" in run.said
-    assert "training with characters: the other trial failed\n" in run.said
+    assert f"Transformer, BPE, up to 1,000: the trial failed: {told}\n" in run.said
+    assert "training with Transformer, characters: the other trial failed\n" in run.said
     failed, other = run.manifest["trials"]
     assert failed["problem"] == told
     assert "nats_per_dev_pair" not in failed

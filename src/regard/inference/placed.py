@@ -110,7 +110,7 @@ class Placed:
         hypotheses that have finished are wanted, not the best `n_best` only.
         """
         if self.device.type == "cpu":
-            self._by_engine(jobs, search, rules, room)
+            self._by_engine(jobs, search, rules, room, every)
             return
 
         waiting = list(jobs)
@@ -139,14 +139,19 @@ class Placed:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _by_engine(self, jobs: Sequence[Job], search: Search, rules: Rules, room: int) -> None:
+    def _by_engine(
+        self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, every: bool
+    ) -> None:
         """Fill what each job has found, by the loop that knows every search."""
         for job in jobs:
             job.restart()
 
         most = sentences_that_fit(self.model, search, len(self.suppress), jobs, self.device)
-        for _ in decode(self.model.step, self.begin, jobs, search, rules, room, most):
-            pass
+        beam = None if every else search.as_beam()
+        for job in decode(self.model.step, self.begin, jobs, search, rules, room, most):
+            job.ended = []
+            if beam is not None:
+                job.found = job.found[: beam.n_best]  # the others would wait with it for all jobs
 
     def _on_gpu(
         self, jobs: Sequence[Job], search: Search, rules: Rules, room: int, every: bool
@@ -163,7 +168,7 @@ class Placed:
             # Those that have found nothing had logits that are not finite: the engine says so.
             jobs = [job for job in jobs if not job.found]
 
-        self._by_engine(jobs, search, rules, room)
+        self._by_engine(jobs, search, rules, room, every)
 
     def _captured(self, jobs: Sequence[Job], search: Search, rules: Rules) -> CapturedSearch | None:
         """The graphs of this search, if they know all that it asks for."""

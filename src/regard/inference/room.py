@@ -10,7 +10,7 @@ from regard.nn.devices import free_memory
 from regard.search import Job, Search
 
 SHARE = 0.5  # of the free memory; the rest is for answers, and for the estimate to be wrong by
-ON_CPU = 2**27
+ON_CPU = 2**26
 """The most bytes on a CPU, where more sentences side by side are not decoded faster …"""
 AT_LEAST = 32
 """… unless they are fewer than these."""

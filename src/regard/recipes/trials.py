@@ -33,10 +33,11 @@ from regard.training.trainer import Progress, Trainer, Trouble
 SHARE = 0.05
 """How much of train.minutes each trial takes."""
 LEAST_SECONDS = 20.0
-"""How long it takes at least, if train.minutes is LONG_MINUTES or more."""
-LONG_MINUTES = 3.0
-LEAST_MINUTES = 1.0
-"""Nothing is tried for a training that is shorter."""
+"""How long it takes at least."""
+LEAST_MINUTES = 3.0
+"""Nothing is tried for a training that is shorter: the plan that starts faster would win."""
+MARGIN = 0.03
+"""How much better on dev another plan than the first choice must be: trials are short."""
 UNKNOWN = 15.0
 """Nats of a token <unk> of a dev target, which no model can write.
 
@@ -100,8 +101,7 @@ def most_trials(given: Settings, splits: Splits) -> int:
 
 def trial_seconds(minutes: float) -> float:
     """How long each plan is tried for a training of so many minutes."""
-    seconds = SHARE * 60 * minutes
-    return max(LEAST_SECONDS, seconds) if minutes >= LONG_MINUTES else seconds
+    return max(LEAST_SECONDS, SHARE * 60 * minutes)
 
 
 def try_out(
@@ -262,7 +262,11 @@ def _best(trials: Sequence[Trial]) -> tuple[int, str]:
             f"it was the first choice, and {numbers} dev pairs cannot be compared (data.max_length "
             f"leaves out different ones)"
         )
-    return min(judged, key=lambda number: trials[number].nats), "it is better on dev"
+    best = min(judged, key=lambda number: trials[number].nats)
+    first = judged[0]
+    if trials[best].nats > (1 - MARGIN) * trials[first].nats:
+        return first, "no other plan is clearly better on dev"
+    return best, "it is better on dev"
 
 
 def _model_text(model: ModelConfig) -> str:
