@@ -233,7 +233,7 @@ def test_data_inspect_json(pairs_file):
     assert found["lengths"][-1]["high"] is None
     assert found["too_long"] == pytest.approx(1 / 37)
     assert found["settings"]["model"]["width"] == 128
-    assert any(reason.startswith("model: 2+2 layers") for reason in found["plan"])
+    assert any(reason.startswith("model: Transformer, 2+2 layers") for reason in found["plan"])
 
 
 def test_inspect_shows_what_training_does(pairs_file, tiny):

@@ -15,7 +15,7 @@ from regard.data.corpus import Corpus
 from regard.data.splits import from_iterable
 from regard.data.tasks import TASKS
 from regard.errors import Interrupted
-from regard.recipes import trials
+from regard.recipes import planning, trials
 from regard.recipes.fitting import fit
 from regard.recipes.planning import plans
 from regard.recipes.reporter import Reporter
@@ -261,6 +261,29 @@ def test_the_first_choice_stays_unless_another_is_clearly_better(others, best):
     assert trials._best(tried)[0] == best
 
 
+@pytest.mark.parametrize(("right", "best"), [((0.8, 0.805), 0), ((0.8, 0.82), 1), ((0.8, 0.7), 0)])
+def test_right_answers_count_more_than_likely_ones(right, best):
+    """Where answers are right or wrong as a whole."""
+    nats = (10.0, 5.0)
+    tried = [Trial("", "", "", pairs=5, nats=n, right=share) for n, share in zip(nats, right)]
+    assert trials._best(tried)[0] == best
+
+
+def test_answers_are_looked_at_where_words_are_spelled(tmp_path, few_steps, monkeypatch):
+    """Both plans are trained for four steps; none of them can spell yet."""
+    sizes = ((0, planning._lstm(8)),)
+    monkeypatch.setattr(planning, "LSTMS", sizes)
+    monkeypatch.setattr(planning, "OF_LETTERS", ((0, planning._model(8, 8, 2, 1)),))
+    monkeypatch.setattr("regard.recipes.training.fit", lambda run, **more: run)
+    said = io.StringIO()
+    run = regard.train(drawn(names, 300), out=tmp_path / "run", reporter=Reporter(said))
+    first, second = run.manifest["trials"]
+    assert (first["right"], second["right"]) == (0, 0)
+    assert "LSTM, characters: 0.0% of dev answers right" in said.getvalue()
+    assert "training with LSTM, characters: no other plan is clearly better" in said.getvalue()
+    assert run.config.model.kind == "rnn"
+
+
 def test_nothing_set_is_tried():
     splits = from_iterable(drawn(phrases))
     assert most_trials({}, splits) == 2
@@ -280,7 +303,10 @@ def test_a_trial_is_the_training_in_small():
     )
     config = replace(build({}), train=replace(train, decay_start=10, decay_end=20))
     tried = small(config, 60).train
-    assert (tried.minutes, tried.steps, tried.warmup) == (1, 500, 20)
+    assert (tried.minutes, tried.steps, tried.warmup) == (1, 1000, 20)
+    longer = replace(config, train=replace(config.train, steps=40_000))
+    assert small(longer, 60).train.steps == 2000
+    assert small(build({"train": {"minutes": 20, "steps": 30}}), 60).train.steps == 30
     assert tried.ema == pytest.approx(0.98)
     assert (tried.decay_start, tried.decay_end, tried.path) == (0, 0, "plain")
     assert (tried.seed, tried.rate) == (train.seed, train.rate)

@@ -64,6 +64,7 @@ LSTMS = (
 
 # What suits a number of training pairs: each value is for fewer pairs than the number before it.
 DROPOUTS = ((50_000, 0.3), (300_000, 0.2), (math.inf, 0.1))
+MANY_EPOCHS = 20  # of which even many pairs are learned by heart: the most dropout
 VOCABULARIES = ((5_000, 1000), (100_000, 4000), (1_000_000, 8000), (math.inf, 16000))
 BATCHES = ((3_000, 1024), (100_000, 2048), (math.inf, 4096))  # tokens
 BATCHES_OF_LETTERS = ((500, 1024), (math.inf, 4096))  # about 250 words
@@ -294,6 +295,8 @@ class _Draft:
         self._speed = 0.0  # pairs a second; 0: not measured
         self.model = self._largest_in_time() if self.has_budget else self._usual_size()
         self.model["dropout"] = _suited(DROPOUTS, measured.pairs)
+        if self._speed and self._epochs_in_time >= MANY_EPOCHS:
+            self.model["dropout"] = DROPOUTS[0][1]
 
     # the model
 
@@ -373,7 +376,7 @@ class _Draft:
         pairs = counted(self._pairs, "training pair")
         if not self._speed:
             return Choice("model", value, pairs)
-        epochs = self._speed * 60 * self._minutes / max(1, self._pairs)
+        epochs = self._epochs_in_time
         share = f"{epochs:,.0f}" if epochs >= 2 else f"{epochs:.2g}"
         reason = f"{pairs}; the time allows about {share} epochs of them"
         return Choice("model", value, reason)
@@ -383,6 +386,11 @@ class _Draft:
     @property
     def _pairs(self) -> int:
         return self._measured.pairs
+
+    @property
+    def _epochs_in_time(self) -> float:
+        """How many epochs the time allows, at the speed that was measured."""
+        return self._speed * 60 * self._minutes / max(1, self._pairs)
 
     @property
     def _wanted_epochs(self) -> float:

@@ -17,12 +17,15 @@ from regard.data.corpus import Corpus
 from regard.data.splits import Splits
 from regard.errors import Failed, Interrupted, UserError, counted
 from regard.files import remove
-from regard.models import Learner
+from regard.inference.translator import Translator
+from regard.models import Learner, Seq2Seq
 from regard.models.parts import Parts
 from regard.nn.devices import on_device, pick_device, state_kept
+from regard.recipes.outcome import dev_pairs
 from regard.recipes.planning import MINUTES, Plan, has_budget
 from regard.recipes.reporter import Reporter
 from regard.runs.run import Run
+from regard.scoring import exact_match
 from regard.text.vocabulary import UNK
 from regard.training.forecast import duration, forecast
 from regard.training.loss import mean_loss
@@ -37,7 +40,13 @@ LEAST_SECONDS = 20.0
 LEAST_MINUTES = 3.0
 """Nothing is tried for a training that is shorter: the plan that starts faster would win."""
 MARGIN = 0.03
-"""How much better on dev another plan than the first choice must be: trials are short."""
+"""How many fewer nats, as a share, another plan than the first choice must have on dev."""
+ANSWERS = 500
+"""Dev answers that are looked at, where answers are right or wrong as a whole."""
+MORE_RIGHT = 0.01
+"""How many more of them, as a share, must be right by another plan than the first choice."""
+LEAST_STEPS = 1000
+"""Steps of a trial, if there is time for so many: a plan that learns fast need not be better."""
 UNKNOWN = 15.0
 """Nats of a token <unk> of a dev target, which no model can write.
 
@@ -61,15 +70,17 @@ class Trial:
     steps: int = 0
     pairs: int = 0  # of dev
     nats: float = math.nan  # per dev pair: minus the logarithm of its likelihood; nan: it failed
+    right: float = math.nan  # share of the dev answers; nan: they were not looked at
     problem: str = ""  # why it failed
     chosen: bool = False
 
     def __str__(self) -> str:
         if self.problem:
             return f"{self.name}: the trial failed: {self.problem}"
+        right = "" if math.isnan(self.right) else f"{self.right:.1%} of dev answers right, "
         return (
-            f"{self.name}: {self.nats:.2f} nats per dev pair after {duration(self.seconds)} "
-            f"({counted(self.steps, 'step')})"
+            f"{self.name}: {right}{self.nats:.2f} nats per dev pair after "
+            f"{duration(self.seconds)} ({counted(self.steps, 'step')})"
         )
 
     def facts(self) -> dict[str, Any]:
@@ -84,6 +95,8 @@ class Trial:
         }
         if self.problem:
             return {**facts, "problem": self.problem}
+        if not math.isnan(self.right):
+            facts["right"] = self.right
         return {**facts, "nats_per_dev_pair": self.nats}
 
 
@@ -127,11 +140,13 @@ def try_out(
     )
 
     trials = []
+    by_answers = all(plan.kind.is_spelling for plan in plans)  # each is right or wrong as a whole
     with _interruption_told():
         try:
             for number, (plan, config) in enumerate(zip(plans, configs, strict=True), 1):
                 place = folder / str(number)
-                trial = _try(plan, small(config, seconds), make, place, parts, reporter)
+                tried = small(config, seconds)
+                trial = _try(plan, tried, make, place, parts, reporter, by_answers=by_answers)
                 reporter.say(str(trial))
                 trials.append(trial)
         finally:
@@ -152,7 +167,7 @@ def small(config: Config, seconds: float) -> Config:
         train=replace(
             train,
             minutes=seconds / 60,
-            steps=max(1, round(share * train.steps)),
+            steps=max(min(LEAST_STEPS, train.steps), round(share * train.steps)),
             warmup=max(1, round(share * train.warmup)) if train.warmup else 0,
             ema=max(0.0, 1 - (1 - train.ema) / share),
             decay_start=0,
@@ -163,14 +178,27 @@ def small(config: Config, seconds: float) -> Config:
 
 
 def _try(
-    plan: Plan, config: Config, make: Make, folder: Path, parts: Parts, reporter: Reporter
+    plan: Plan,
+    config: Config,
+    make: Make,
+    folder: Path,
+    parts: Parts,
+    reporter: Reporter,
+    *,
+    by_answers: bool,
 ) -> Trial:
-    """One trial. Afterwards random numbers and threads are as they were before."""
+    """One trial. Afterwards random numbers and threads are as they were before.
+
+    by_answers: whether dev answers are looked at.
+    """
     device = pick_device(config.train.device)
     trial = Trial(plan.name, plan.tokens, _model_text(config.model))
     try:
         with on_device(device), state_kept(device):
-            trial = _judged(trial, _trained(make(config, folder), device, parts, reporter))
+            trained = _trained(make(config, folder), device, parts, reporter)
+            trial = _judged(trial, trained)
+            if by_answers:
+                trial = replace(trial, right=_right(trained))
     except FAILURES as error:
         reason = "the loss is NaN or infinite" if isinstance(error, Trouble) else str(error)
         lines = reason.strip().splitlines()
@@ -237,6 +265,22 @@ def _judged(trial: Trial, trained: _Trained) -> Trial:
     )
 
 
+def _right(trained: _Trained) -> float:
+    """The share of the first dev answers, by greedy search, that are right."""
+    run = trained.run
+    pairs = dev_pairs(run, ANSWERS)
+    greedy = replace(run.config.search, width=1)
+
+    def answers() -> list[str]:
+        model = trained.trainer.model
+        assert isinstance(model, Seq2Seq)
+        translator = Translator(model, run.source, run.target, greedy)
+        return [result.text for result in translator.translate(pair.located for pair in pairs)]
+
+    texts = trained.trainer.averaged(answers)
+    return exact_match(texts, [pair.targets for pair in pairs])
+
+
 def total_nats(model: Learner, dev: Corpus, batch_tokens: int, device: torch.device) -> float:
     """The negative log-likelihood of all dev targets, without label smoothing.
 
@@ -262,11 +306,16 @@ def _best(trials: Sequence[Trial]) -> tuple[int, str]:
             f"it was the first choice, and {numbers} dev pairs cannot be compared (data.max_length "
             f"leaves out different ones)"
         )
-    best = min(judged, key=lambda number: trials[number].nats)
     first = judged[0]
-    if trials[best].nats > (1 - MARGIN) * trials[first].nats:
-        return first, "no other plan is clearly better on dev"
-    return best, "it is better on dev"
+    if not any(math.isnan(trials[number].right) for number in judged):
+        best = max(judged, key=lambda number: trials[number].right)
+        is_better = trials[best].right > trials[first].right + MORE_RIGHT
+    else:
+        best = min(judged, key=lambda number: trials[number].nats)
+        is_better = trials[best].nats < (1 - MARGIN) * trials[first].nats
+    if is_better:
+        return best, "it is better on dev"
+    return first, "no other plan is clearly better on dev"
 
 
 def _model_text(model: ModelConfig) -> str:
