@@ -235,6 +235,7 @@ def test_words_that_are_spelled_may_have_either_model():
     assert architectures(spelled, {"model": {"width": 64}}) == ["Transformer"]
     assert architectures(spelled, {"model": {"kind": "rnn"}}) == [""]
     assert architectures(spelled, {"train": {"steps": 100}}) == ["Transformer"]
+    assert architectures(spelled, {"data": {"positions": "3"}}) == ["Transformer"]
 
 
 @pytest.mark.parametrize("draw", [sums, commands, long_sentences])
