@@ -68,7 +68,9 @@ def section(cls):
         for f in dataclasses.fields(cls)
         if f.name not in ("kind", "heads", "dropout")
     }
-    return st.fixed_dictionaries({}, optional=free)
+    # Some of them: where half of all settings are changed, most configs are refused.
+    some = st.lists(st.sampled_from(sorted(free)), max_size=5, unique=True)
+    return some.flatmap(lambda names: st.fixed_dictionaries({name: free[name] for name in names}))
 
 
 def configs():
@@ -79,7 +81,7 @@ def configs():
     return st.fixed_dictionaries({**plain, "model": models})
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(configs())
 def test_config_round_trip(tmp_path_factory, drawn):
     try:
