@@ -192,6 +192,14 @@ def test_a_search_that_memory_cannot_hold_is_refused(translator, monkeypatch):
         translator("a b c", n_best=20, sampling=Sampling())
 
 
+def test_nothing_to_decode_needs_no_memory(translator, monkeypatch):
+    """As after a captured graph that has found everything."""
+    monkeypatch.setattr(room, "free_memory", lambda device: 0)
+    search = translator._search(5, None)
+    cpu = torch.device("cpu")
+    room.sentences_that_fit(translator.model, search, 1000, [], cpu)
+
+
 def test_few_sentences_at_once_give_the_same_answers(translator, monkeypatch):
     texts = [" ".join("abcdefg"[: 1 + i % 7]) for i in range(40)]
     expected = [result.text for result in translator(texts)]

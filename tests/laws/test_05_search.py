@@ -282,3 +282,32 @@ def test_a_source_that_has_left_takes_no_room(repeatable, batch_of):
     rest = state.select(torch.tensor([1]), torch.zeros(1, 1, dtype=torch.long))
     joined = rest.join(start(repeatable, short))
     assert len(joined.cross[0]) == joined.lengths.max() < len(state.cross[0])
+
+
+@torch.no_grad()
+def test_a_mask_of_ones_own_is_for_the_slots_that_are_there(repeatable, batch_of, close):
+    """Slots that nobody looks at stay where a mask was made for them."""
+    batch = batch_of(5, [(5, 0)])
+    state = start(repeatable, batch).select(None, torch.zeros(1, 4, dtype=torch.long))
+    plain_state = state
+    parents = torch.tensor([[0, 0, 1, 1]])
+    for step in range(LONG):
+        tokens = torch.full((4, 1), 10 + step % 20)
+        allowed = torch.ones(4, state.slots + 4, dtype=torch.bool)
+        hidden, state = repeatable.decoder.hidden(tokens, state, mask=allowed)
+        plain, plain_state = repeatable.decoder.hidden(tokens, plain_state)
+        close(hidden, plain)
+        state = state.select(None, parents)
+        plain_state = plain_state.select(None, parents)
+    assert state.slots == 4 * LONG > plain_state.slots
+
+
+@torch.no_grad()
+def test_an_rnn_keeps_no_source_that_has_left(model, batch_of):
+    if isinstance(start(model, batch_of(5, [(3, 0)])), TransformerState):
+        return
+    rest = start(model, batch_of(5, [(30, 0), (3, 0)]))
+    rest = rest.select(torch.tensor([1]), torch.zeros(1, 1, dtype=torch.long))
+    joined = rest.join(start(model, batch_of(6, [(4, 0)])))
+    if joined.memory is not None:
+        assert len(joined.memory) == joined.lengths.max()

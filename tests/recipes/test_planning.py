@@ -7,8 +7,10 @@ import pytest
 
 from regard.config import build, merge
 from regard.data.splits import from_iterable
+from regard.recipes import planning
 from regard.recipes.pace import Load, pairs_per_second
 from regard.recipes.planning import MINUTES, choose
+from regard.recipes.survey import survey
 
 
 def sentences(count, words=8):
@@ -167,3 +169,19 @@ def test_wsd_and_minutes_are_a_budget():
     config, choices = plan(sentences(400), 1000, train={"schedule": "wsd", "minutes": 30})
     assert config.train.metric == "accuracy"
     assert "30 minutes" in choices["time"].value
+
+
+@pytest.mark.parametrize(
+    ("has_dev", "speed", "dropout"), [(True, 1e4, 0.3), (True, 800, 0.2), (False, 1e4, 0.2)]
+)
+def test_dropout_is_for_epochs_that_are_trained(monkeypatch, has_dev, speed, dropout):
+    """A fast machine has time for many epochs, but without dev it does not use it."""
+
+    def of_many(*given, **more):
+        return replace(survey(*given, **more), pairs=60_000)
+
+    monkeypatch.setattr(planning, "survey", of_many)
+    splits = from_iterable(sentences(100))
+    splits = replace(splits, dev=splits.dev if has_dev else None)
+    chosen, _ = choose(splits, {}, lambda model, load: speed)
+    assert chosen["model"]["dropout"] == dropout

@@ -236,6 +236,40 @@ def test_words_that_are_spelled_may_have_either_model():
     assert architectures(spelled, {"model": {"kind": "rnn"}}) == [""]
     assert architectures(spelled, {"train": {"steps": 100}}) == ["Transformer"]
     assert architectures(spelled, {"data": {"positions": "3"}}) == ["Transformer"]
+    assert architectures(spelled, {"train": {"path": "compiled"}}) == ["Transformer"]
+    assert architectures(spelled, {"text": {"tokenizer": "bpe"}}) == ["Transformer"]
+    assert architectures(spelled, {"text": {"tokenizer": "characters"}})[0] == "LSTM"
+
+
+def chosen_for(draw, given, measure=lambda model, load: 1e6):
+    [plan] = plans(from_iterable(drawn(draw, 2000)), given, most=1, measure=measure)
+    return plan.settings
+
+
+def test_what_suits_few_words_is_for_words():
+    """Who sets other tokens, or a beam, has neither greedy search nor relative positions."""
+    usual = chosen_for(commands, {})
+    assert usual["search"] == {"length_penalty": 0.0, "width": 1}
+    assert usual["model"]["position"] == "relative"
+    assert usual["model"]["dropout"] == 0.1
+
+    other = chosen_for(commands, {"text": {"tokenizer": "bpe"}})
+    assert other["search"] == {}
+    assert "position" not in other["model"]
+    for name in ("width", "length_penalty", "patience", "diversity", "coverage"):
+        assert chosen_for(commands, {"search": {name: 0.5}})["search"] == {}
+
+
+def test_the_model_that_is_trained_is_the_one_that_is_measured():
+    measured = []
+
+    def measure(model, load):
+        measured.append(model)
+        return 1e6
+
+    chosen = chosen_for(commands, {}, measure)
+    assert all(model["position"] == "relative" for model in measured)
+    assert measured[-1].items() <= chosen["model"].items()
 
 
 @pytest.mark.parametrize("draw", [sums, commands, long_sentences])
@@ -265,9 +299,30 @@ def test_the_first_choice_stays_unless_another_is_clearly_better(others, best):
 @pytest.mark.parametrize(("right", "best"), [((0.8, 0.805), 0), ((0.8, 0.82), 1), ((0.8, 0.7), 0)])
 def test_right_answers_count_more_than_likely_ones(right, best):
     """Where answers are right or wrong as a whole."""
-    nats = (10.0, 5.0)
-    tried = [Trial("", "", "", pairs=5, nats=n, right=share) for n, share in zip(nats, right)]
+    nats = (10.0, 9.9)
+    tried = [
+        Trial("", "", "", pairs=500, nats=n, right=share, answers=500)
+        for n, share in zip(nats, right)
+    ]
     assert trials._best(tried)[0] == best
+
+
+def judged_by(right, nats, answers):
+    tried = [
+        Trial("", "", "", pairs=answers, nats=n, right=share, answers=answers)
+        for share, n in zip(right, nats)
+    ]
+    return trials._best(tried)[0]
+
+
+def test_a_single_answer_decides_nothing():
+    assert judged_by((0, 1 / 15), (5.0, 50.0), answers=15) == 0
+    assert judged_by((0, 4 / 15), (5.0, 50.0), answers=15) == 1
+
+
+def test_where_none_can_spell_yet_the_likelier_answers_count():
+    assert judged_by((0, 0), (50.0, 5.0), answers=500) == 1
+    assert judged_by((0.1, 0), (50.0, 5.0), answers=500) == 0
 
 
 def test_answers_are_looked_at_where_words_are_spelled(tmp_path, few_steps, monkeypatch):
@@ -509,7 +564,7 @@ def test_a_trial_that_fails_loses_aloud(train, only_trials, monkeypatch, fail, t
     run = train()
     assert run.config.text.tokenizer == "characters"
     assert f"Transformer, BPE, up to 1,000: the trial failed: {told}\n" in run.said
-    assert "training with Transformer, characters: the other trial failed\n" in run.said
+    assert "training with Transformer, characters: no other trial came to its end\n" in run.said
     failed, other = run.manifest["trials"]
     assert failed["problem"] == told
     assert "nats_per_dev_pair" not in failed

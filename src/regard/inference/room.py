@@ -36,7 +36,7 @@ def sentences_that_fit(
 
     free = int(free_memory(device) * SHARE)
     longest = max((job.limit for job in jobs), default=0)
-    if needed(longest) > free:
+    if jobs and needed(longest) > free:
         kind = "samples" if search.apart else "beam"
         raise UserError(
             f"{width:,} hypotheses of up to {longest:,} tokens need about "

@@ -194,7 +194,8 @@ class RNNState:
         pairs = zip(self.hidden, other.hidden, strict=True)
         memory = None
         if self.memory is not None and other.memory is not None:
-            memory = self.memory.join(other.memory)
+            longest = int(torch.cat((self.lengths, other.lengths)).max())
+            memory = self.memory.first(longest).join(other.memory)
         restarts = None
         if self.restarts is not None and other.restarts is not None:
             restarts = self.restarts.join(other.restarts)

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from regard.models.seq2seq import Memory
 from regard.nn import KeyValue, Mask
+from regard.nn.state import spare_slots
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class TransformerState:
         cross = zip(self.cross, other.cross)
         return TransformerState(
             own=tuple(  # block by block, so that no more than one is copied twice
-                mine.gather(first).join(theirs.gather(second), spare=_spare(slots))
+                mine.gather(first).join(theirs.gather(second), spare=spare_slots(slots))
                 for mine, theirs in own
             ),
             cross=tuple(mine.first(longest).join(theirs) for mine, theirs in cross),
@@ -158,7 +159,7 @@ class TransformerState:
         )
 
     def with_room(self, tokens: int) -> TransformerState:
-        """The state before so many more slots are written.
+        """The state before so many more slots are written, perhaps with fewer of them.
 
         If they do not fit into the reserved room, the slots are copied to a larger one, without
         those that no hypothesis looks at any more: of a beam, that is most of them.
@@ -166,7 +167,7 @@ class TransformerState:
         if self.seen is None or not self.own or not self.own[0].is_full(tokens):
             return self
         slots = self._used()  # (B, S')
-        spare = tokens + _spare(slots.shape[1])
+        spare = tokens + spare_slots(slots.shape[1])
         own = tuple(kv.gather(slots, spare=spare) for kv in self.own)
         return replace(self, own=own, seen=self._seen_among(slots))
 
@@ -178,7 +179,10 @@ class TransformerState:
         return tuple(kv.gather(no_slots) for kv in self.cross)
 
     def _used(self) -> Tensor:
-        """(B, S'): the slots that hypotheses look at, as far as all sentences can spare others."""
+        """(B, S'): which slots hypotheses look at, first to last.
+
+        S' is the most of any sentence. A sentence that has fewer is filled up with unused ones.
+        """
         used = self._seen().any(1)  # (B, S)
         most = int(used.sum(1).max()) if self.slots else 0
         used_first = used.byte().argsort(dim=1, descending=True, stable=True)  # (B, S)
@@ -188,8 +192,3 @@ class TransformerState:
         """(B, K, S'): `seen`, of these slots (B, S') only."""
         seen = self._seen()
         return seen.gather(2, slots[:, None].expand(-1, seen.shape[1], -1))
-
-
-def _spare(slots: int) -> int:
-    """How many slots are reserved beside so many."""
-    return max(32, slots // 2)

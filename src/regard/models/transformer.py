@@ -278,7 +278,8 @@ class TransformerDecoder(Decoder):
         positions = order if positions is None else positions.reshape(sentences, -1)
         tokens = tokens.reshape(sentences, -1)  # (B, K · T)
 
-        state = state.with_room(beams * steps)
+        if mask is None:  # one of the user's own was made for these slots
+            state = state.with_room(beams * steps)
         sight = None  # one hypothesis, which sees everything before it
         if beams > 1 or state.seen is not None:
             sight = state.sight(beams, steps)  # (B, K · T, S + K · T)

@@ -62,7 +62,7 @@ class KeyValue:
         end = start + len(new)
         room = self.storage
         if room is None or room.fill != start or self.is_full(len(new)):
-            room = self._reserve(end + max(32, end // 2))
+            room = self._reserve(end + spare_slots(end))
         room.key[:, :, start:end] = new.key
         room.value[:, :, start:end] = new.value
         room.positions[:, start:end] = new.positions
@@ -149,6 +149,11 @@ class KeyValue:
             both(self.positions, other.positions, 1),
         )
         return _Storage(*joined, length).filled() if spare else KeyValue(*joined)
+
+
+def spare_slots(slots: int) -> int:
+    """How many slots are reserved beside so many, for what will be appended."""
+    return max(32, slots // 2)
 
 
 def _widened(x: Tensor, axis: int, capacity: int) -> Tensor:

@@ -14,10 +14,11 @@ from regard.config import Settings, build, merge
 from regard.data.kept import Kept
 from regard.data.pairs import Pair
 from regard.data.splits import Leaks, Splits, Stream, leaks
-from regard.recipes.planning import choose
+from regard.recipes.planning import plans
 from regard.recipes.preparing import learn_tokenizers, open_splits, questionable
 from regard.recipes.reporter import Reporter
 from regard.recipes.survey import Side, survey
+from regard.recipes.trials import most_trials
 from regard.scoring.lengths import length_bins
 from regard.text.encoder import encoder_for
 from regard.text.tokenizer import Tokenizer
@@ -86,7 +87,12 @@ class Inspection:
 def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspection:
     """Read the data that the settings name, and find out what `train` would make of it."""
     splits = _read_once(given, reporter or Reporter())
-    chosen, choices = choose(splits, given)
+    first, *others = plans(splits, given, most=most_trials(given, splits))
+    chosen = first.settings
+    choices = [str(choice) for choice in first.choices]
+    if others:
+        names = "; ".join(plan.name for plan in others)
+        choices.append(f"(it would first try {names}, too, and train what is better on dev)")
     config = build(merge(chosen, given))
     source, target = learn_tokenizers(config, splits)
 
@@ -106,7 +112,7 @@ def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspectio
         lengths=_histogram(source_lengths, target_lengths),
         max_length=config.data.max_length,
         too_long=float((longest_sides > config.data.max_length).mean()),
-        plan=[str(choice) for choice in choices],
+        plan=choices,
         settings=chosen,
     )
 

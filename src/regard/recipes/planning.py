@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from regard.config import DataConfig, Settings, build, merge
+from regard.config import DataConfig, SearchConfig, Settings, build, merge
 from regard.data.splits import Splits
 from regard.data.tasks import TASKS
 from regard.errors import counted
@@ -67,7 +67,7 @@ DROPOUTS = ((50_000, 0.3), (300_000, 0.2), (math.inf, 0.1))
 MANY_EPOCHS = 20  # of which even many pairs are learned by heart: the most dropout
 VOCABULARIES = ((5_000, 1000), (100_000, 4000), (1_000_000, 8000), (math.inf, 16000))
 BATCHES = ((3_000, 1024), (100_000, 2048), (math.inf, 4096))  # tokens
-BATCHES_OF_LETTERS = ((500, 1024), (math.inf, 4096))  # about 250 words
+BATCHES_OF_LETTERS = ((500, 1024), (math.inf, 4096))  # some 250 words: 64 were worse
 EPOCHS = ((10_000, 30), (100_000, 10), (math.inf, 4))  # where the user counts steps or epochs
 
 # A training wants this many epochs, divided by the square root of its pairs: fewer of more pairs.
@@ -78,7 +78,9 @@ LONGEST = 6.0
 LEAST_STEPS = 1000  # no model learns in fewer
 LONGEST_TEXT = 2048
 """Tokens of the longest texts that are trained on if nobody says."""
-OF_FEW_WORDS = {"position": "relative", "dropout": 0.1}
+OF_BEAMS = {"width", "length_penalty", "patience", "diversity", "coverage"}
+"""Settings of a search by beam: who sets one of them has a search of their own."""
+OF_FEW_WORDS: Model = {"position": "relative", "dropout": 0.1}
 """What suits a few words that come again and again, in answers that may be longer than any seen."""
 
 EVALUATIONS = 30
@@ -173,11 +175,21 @@ def _architectures(kind: Kind, given: Settings) -> list[Architecture]:
     An LSTM with attention spelled better in seven of nine sets of words, a Transformer in two
     (docs/log.md, 2026-11-18).
     """
-    is_open = not given.get("model") and has_budget(given.get("train", {}))
+    train = given.get("train", {})
+    is_open = not given.get("model") and has_budget(train)
     has_positions = bool(given.get("data", {}).get("positions"))  # which no RNN reads
-    if is_open and kind.is_spelling and not has_positions:
-        return ["lstm", TRANSFORMER]
+    has_graphs = train.get("path", "auto") in ("compiled", "captured")  # nor has it these
+    if is_open and has_tokens_of(kind, given) and not has_positions and not has_graphs:
+        return ["lstm", TRANSFORMER] if kind.is_spelling else [TRANSFORMER]
     return [TRANSFORMER]
+
+
+def has_tokens_of(kind: Kind, given: Settings) -> bool:
+    """Whether texts are split into what suits this kind: the user may have set something else."""
+    text = given.get("text", {})
+    source = text.get("tokenizer", kind.source)
+    target = text.get("target_tokenizer", kind.target)
+    return source == kind.source and (source if target == "same" else target) == kind.target
 
 
 def has_budget(train: Mapping[str, Any]) -> bool:
@@ -201,13 +213,18 @@ def _plan(
     if not {"tokenizer", "size"} & set(given.get("text", {})):
         choices.append(Choice("tokens", _tokens_text(chosen["text"]), why))
 
-    has_dev = splits.dev is not None and next(iter(splits.dev), None) is not None
-    draft = _Draft(measured, architecture, merge(chosen, given), has_dev=has_dev, measure=measure)
+    is_as_surveyed = splits.name not in TASKS and has_tokens_of(kind, given)
+    draft = _Draft(
+        measured,
+        architecture,
+        OF_FEW_WORDS if is_as_surveyed and kind.name == FEW_WORDS else {},
+        merge(chosen, given),
+        has_dev=splits.dev is not None and next(iter(splits.dev), None) is not None,
+        measure=measure,
+    )
     given_model = given.get("model", {})
     if given_model.get("kind", "transformer") == "transformer":
         chosen["model"] = draft.model
-        if kind.name == FEW_WORDS and splits.name not in TASKS:
-            chosen["model"] |= OF_FEW_WORDS
         choices.append(draft.model_choice(draft.model | given_model))
 
     chosen["data"] = draft.data
@@ -219,7 +236,7 @@ def _plan(
     has_ties = not str(given_model.get("kind", "")).startswith("custom:")
     if not text.share and has_ties and architecture == "transformer":
         chosen["model"]["tie"] = "target" if chosen["model"] else "none"
-    if splits.name not in TASKS:
+    if is_as_surveyed:
         choices += _for_whole_answers(kind, chosen, given)
     if splits.name in TUNED:
         choices.append(Choice("", f"(--preset {TUNED[splits.name]} was tuned for this task)", ""))
@@ -231,11 +248,12 @@ def _for_whole_answers(kind: Kind, chosen: Settings, given: Settings) -> list[Ch
 
     The figures are in docs/log.md, 2026-11-18.
     """
-    if kind.source == "bpe" or {"width", "length_penalty"} & set(given.get("search", {})):
+    if kind.source == "bpe" or OF_BEAMS & set(given.get("search", {})):
         return []
     chosen["search"]["length_penalty"] = 0.0
     if kind.name != FEW_WORDS:
-        return [Choice("search", "beam of 5, no length penalty", "answers are words, not texts")]
+        beam = f"beam of {SearchConfig().width}, no length penalty"
+        return [Choice("search", beam, "answers are words, not texts")]
 
     chosen["search"]["width"] = 1
     return [Choice("search", "greedy", "a beam prefers answers that end too soon")]
@@ -275,6 +293,7 @@ class _Draft:
         self,
         measured: Survey,
         architecture: Architecture,
+        suited: Model,
         settings: Settings,
         *,
         has_dev: bool,
@@ -282,6 +301,7 @@ class _Draft:
     ) -> None:
         self._measured = measured
         self._architecture = architecture
+        self._suited = suited  # what suits the kind of task, whatever the size
         self._text = build({"text": settings.get("text", {})}).text
         self._train = settings.get("train", {})
         self._given_data = settings.get("data", {})
@@ -296,9 +316,7 @@ class _Draft:
         self._is_of_letters = self._text.tokenizer == "characters"
         self._speed = 0.0  # pairs a second; 0: not measured
         self.model = self._largest_in_time() if self.has_budget else self._usual_size()
-        self.model["dropout"] = _suited(DROPOUTS, measured.pairs)
-        if self._speed and self._epochs_in_time >= MANY_EPOCHS:
-            self.model["dropout"] = DROPOUTS[0][1]
+        self.model = {"dropout": self._dropout()} | self.model
 
     # the model
 
@@ -307,7 +325,8 @@ class _Draft:
         sizes: Sequence[tuple[int, Model]] = OF_LETTERS if self._is_of_letters else OF_WORDS
         if self._architecture == "lstm":
             sizes = LSTMS
-        return [dict(model) for least, model in sizes if self._measured.pairs >= least]
+        pairs = self._measured.pairs
+        return [model | self._suited for least, model in sizes if pairs >= least]
 
     def _usual_size(self) -> Model:
         """The size for a training whose length somebody has set: nobody knows its time."""
@@ -341,6 +360,13 @@ class _Draft:
             best = size
             self._speed = speed
         return dict(best)
+
+    def _dropout(self) -> float:
+        """Less for many pairs, unless there is time to learn even these by heart."""
+        most_epochs = self._most_steps() / self._epoch_steps
+        if self._speed and min(self._epochs_in_time, most_epochs) >= MANY_EPOCHS:
+            return DROPOUTS[0][1]
+        return _suited(DROPOUTS, self._pairs)
 
     def _load(self) -> Load:
         longest = self._max_length

@@ -37,6 +37,7 @@ CHANGEABLE = {
     "train.epochs",
     "train.minutes",
     "train.patience",
+    "train.trials",
     "train.log_every",
     "train.keep",
     "train.milestones",

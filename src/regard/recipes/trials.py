@@ -44,7 +44,9 @@ MARGIN = 0.03
 ANSWERS = 500
 """Dev answers that are looked at, where answers are right or wrong as a whole."""
 MORE_RIGHT = 0.01
-"""How many more of them, as a share, must be right by another plan than the first choice."""
+"""How many more of them, as a share, must be right by one plan to be clearly better …"""
+FEW_ANSWERS = 3
+"""… and how many more at least."""
 LEAST_STEPS = 1000
 """Steps of a trial, if there is time for so many: a plan that learns fast need not be better."""
 UNKNOWN = 15.0
@@ -71,6 +73,7 @@ class Trial:
     pairs: int = 0  # of dev
     nats: float = math.nan  # per dev pair: minus the logarithm of its likelihood; nan: it failed
     right: float = math.nan  # share of the dev answers; nan: they were not looked at
+    answers: int = 0  # that were looked at
     problem: str = ""  # why it failed
     chosen: bool = False
 
@@ -198,7 +201,8 @@ def _try(
             trained = _trained(make(config, folder), device, parts, reporter)
             trial = _judged(trial, trained)
             if by_answers:
-                trial = replace(trial, right=_right(trained))
+                right, answers = _right(trained)
+                trial = replace(trial, right=right, answers=answers)
     except FAILURES as error:
         reason = "the loss is NaN or infinite" if isinstance(error, Trouble) else str(error)
         lines = reason.strip().splitlines()
@@ -265,8 +269,8 @@ def _judged(trial: Trial, trained: _Trained) -> Trial:
     )
 
 
-def _right(trained: _Trained) -> float:
-    """The share of the first dev answers, by greedy search, that are right."""
+def _right(trained: _Trained) -> tuple[float, int]:
+    """The share of the first dev answers, by greedy search, that are right; and how many."""
     run = trained.run
     pairs = dev_pairs(run, ANSWERS)
     greedy = replace(run.config.search, width=1)
@@ -278,7 +282,7 @@ def _right(trained: _Trained) -> float:
         return [result.text for result in translator.translate(pair.located for pair in pairs)]
 
     texts = trained.trainer.averaged(answers)
-    return exact_match(texts, [pair.targets for pair in pairs])
+    return exact_match(texts, [pair.targets for pair in pairs]), len(pairs)
 
 
 def total_nats(model: Learner, dev: Corpus, batch_tokens: int, device: torch.device) -> float:
@@ -298,24 +302,32 @@ def _best(trials: Sequence[Trial]) -> tuple[int, str]:
     if not judged:
         return 0, "all trials failed, and it was the first choice"
     if len(judged) == 1:
-        return judged[0], "the other trial failed"
+        return judged[0], "no other trial came to its end"
     counts = {trials[number].pairs for number in judged}
     if len(counts) > 1:
         numbers = " and ".join(f"{count:,}" for count in sorted(counts))
         return judged[0], (
-            f"it was the first choice, and {numbers} dev pairs cannot be compared (data.max_length "
-            f"leaves out different ones)"
+            f"{numbers} dev pairs cannot be compared (data.max_length leaves out different ones), "
+            f"so the first plan is taken"
         )
     first = judged[0]
-    if not any(math.isnan(trials[number].right) for number in judged):
-        best = max(judged, key=lambda number: trials[number].right)
-        is_better = trials[best].right > trials[first].right + MORE_RIGHT
-    else:
-        best = min(judged, key=lambda number: trials[number].nats)
-        is_better = trials[best].nats < (1 - MARGIN) * trials[first].nats
-    if is_better:
+    rest = [number for number in judged if not _is_more_right(trials[first], trials[number])]
+    most_right = max(rest, key=lambda number: trials[number].right)
+    if _is_more_right(trials[most_right], trials[first]):
+        return most_right, "more of its dev answers are right"
+
+    best = min(rest, key=lambda number: trials[number].nats)
+    if trials[best].nats < (1 - MARGIN) * trials[first].nats:
         return best, "it is better on dev"
     return first, "no other plan is clearly better on dev"
+
+
+def _is_more_right(one: Trial, other: Trial) -> bool:
+    """Whether clearly more answers of one trial are right; never if they were not looked at."""
+    if not one.answers or not other.answers:
+        return False
+    margin = max(MORE_RIGHT, FEW_ANSWERS / min(one.answers, other.answers))
+    return one.right > other.right + margin
 
 
 def _model_text(model: ModelConfig) -> str:
