@@ -671,7 +671,12 @@ class SearchConfig(Bounded):
     precision: Literal["fp32", "bf16"] = setting(
         "fp32", "Precision of the weights in decoding; on a CPU, bf16 is faster only with AMX."
     )
-    batch_tokens: int = setting(4096, "Source tokens per batch in decoding.", least=1, most=10**7)
+    batch_tokens: int = setting(
+        4096,
+        "Most source tokens per batch in decoding. A CPU decodes fewer where that is as fast.",
+        least=1,
+        most=10**7,
+    )
     split: bool = setting(
         True, "Split texts longer than any in training at sentence ends and join the answers."
     )
