@@ -102,6 +102,17 @@ def test_the_kind(draw, name, source, target, pairs):
     assert kind.evidence
 
 
+@pytest.mark.parametrize("stray", ["a" * 9_000, " ".join("a" * 9_000)], ids=["letters", "words"])
+@pytest.mark.parametrize(("draw", "name", "source", "target"), KINDS)
+def test_one_stray_line_does_not_change_the_kind(draw, name, source, target, stray):
+    """Among 400 words, nine thousand letters raise the mean length by 22."""
+    rng = random.Random(7)
+    pairs = [draw(rng) for _ in range(400)]
+    pairs.insert(200, (stray, stray))
+    kind = survey(from_iterable(pairs).train).kind()
+    assert (kind.name, kind.source, kind.target) == (name, source, target)
+
+
 @pytest.mark.parametrize("words", [1, 3])
 def test_a_word_and_its_tags(words):
     """Also where forms are of several words, as in `… mı?`."""

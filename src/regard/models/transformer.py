@@ -29,6 +29,7 @@ from regard.nn.kernels import dropout
 from regard.nn.layers import make_norm
 from regard.nn.masks import OwnMask, Rule
 from regard.nn.precision import lowered
+from regard.nn.state import spare_slots
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,17 @@ class TransformerDecoder(Decoder):
         self.cross_rule = parts.cross_mask
 
     def decoding_bytes(self, beams: int, tokens: int) -> int:
-        """Keys and values of every slot; and, in one block at a time, who looks at which slot."""
+        """Keys and values of every slot; and, in one block at a time, who looks at which slot.
+
+        The source is taken to be as long as the target may become.
+        """
         slots = beams * tokens
+        if beams == 1:
+            slots += spare_slots(tokens)  # a beam has as many that no hypothesis looks at any more
         width = self.embedding.weight.shape[1]
         bytes_of_slot = 2 * len(self.blocks) * width * 4
         bytes_of_look = 2 * 4 * self.heads + 2  # weights before and after the softmax, and masks
-        return slots * bytes_of_slot + beams * slots * bytes_of_look
+        return (tokens + slots) * bytes_of_slot + beams * slots * bytes_of_look
 
     def start(self, memory: Memory) -> TransformerState:
         """The state before the first token; in training, with the packed memory as it is."""

@@ -1,5 +1,6 @@
 """What a look at the training pairs tells: how long they are, what they are made of, what kind."""
 
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
@@ -7,11 +8,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
+from regard.data.pairs import Pair
 from regard.data.splits import Stream
 from regard.text.tags import split_tags
 
 SAMPLE = 50_000
-"""Pairs that are looked at."""
+"""Pairs that are looked at …"""
+SAMPLE_CHARACTERS = 20_000_000
+"""… and characters, about."""
+STRAY = 10
+"""A text so many times as long as usual may be there by mistake, and is not looked at."""
+LONGEST = 0.02
+"""The longest texts, as a share, which do not tell what length is usual."""
 WORD_CHARACTERS = 30
 WORD_WORDS = 2.5
 """The most characters and words that a name, a lemma or a term has on average."""
@@ -276,19 +284,47 @@ def _script_names(scripts: set[str]) -> str:
 
 def survey(pairs: Stream, *, has_tags: bool = False) -> Survey:
     """Measure the first SAMPLE pairs, and count all. has_tags: whether the sources have tags."""
+    sample = _sample(pairs)
+    longest_source = STRAY * _usual_length(len(pair.source) for pair in sample)
+    longest_target = STRAY * _usual_length(len(text) for pair in sample for text in pair.targets)
+
     source = Side()
     target = Side()
-    measured = 0
-    for pair in islice(pairs, SAMPLE):
-        measured += 1
+    for pair in sample:
+        if len(pair.source) > longest_source or max(map(len, pair.targets)) > longest_target:
+            continue
         if has_tags:
             text, tags = split_tags(pair.source)
             source.add(text, len(tags))
         else:
             source.add(pair.source)
         _add_all(target, pair.targets)
-    total = measured if measured < SAMPLE else pairs.count()
-    return Survey(total, source, target)
+    is_all = len(sample) < SAMPLE and _characters(sample) < SAMPLE_CHARACTERS
+    return Survey(len(sample) if is_all else pairs.count(), source, target)
+
+
+def _sample(pairs: Stream) -> list[Pair]:
+    """The first pairs: SAMPLE, or fewer where they are long."""
+    sample = []
+    characters = 0
+    for pair in islice(pairs, SAMPLE):
+        sample.append(pair)
+        characters += _characters([pair])
+        if characters >= SAMPLE_CHARACTERS:
+            break
+    return sample
+
+
+def _characters(pairs: Iterable[Pair]) -> int:
+    return sum(len(pair.source) + sum(map(len, pair.targets)) for pair in pairs)
+
+
+def _usual_length(lengths: Iterable[int]) -> float:
+    """The mean without the longest, and at least 1."""
+    shortest_first = sorted(lengths)
+    strays = math.ceil(LONGEST * len(shortest_first))
+    kept = shortest_first[: len(shortest_first) - strays] or shortest_first
+    return max(1.0, sum(kept) / max(1, len(kept)))
 
 
 def _add_all(side: Side, texts: Iterable[str]) -> None:
