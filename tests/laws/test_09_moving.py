@@ -108,10 +108,9 @@ def test_defaults_round_trip(tmp_path, kind):
     st.floats(0, 1e3),
     st.booleans(),
     st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)),
-    st.text(),
+    st.text(st.characters(exclude_characters="\r\0", exclude_categories=["Cs"])),
 )
 def test_overrides_say_values_as_toml_does(whole, real, flag, several, text):
-    text = text.replace("\r", "")
     words = [
         f"train.steps={whole}",
         f"train.rate={real}",
