@@ -233,10 +233,6 @@ class TransformerConfig(Bounded):
     )
     scale_embeddings: bool = setting(True, "Multiply the embeddings by √width.")
     bias: bool = setting(True, "Use biases in the attention projections.")
-    init: Literal["xavier", "torch"] = setting(
-        "xavier",
-        "How the first weights are drawn: by Xavier's rule, or as torch.nn's own layers do it.",
-    )
     qkv_init: Literal["separate", "joint"] = setting(
         "separate",
         "Draw the first query, key and value matrices one by one, or as one, smaller (PyTorch).",
@@ -288,7 +284,6 @@ class TransformerConfig(Bounded):
         self._check_heads()
         self._check_rotary()
         self._check_wait()
-        self._check_init()
 
     def _check_heads(self) -> None:
         if self.width % self.heads:
@@ -309,12 +304,6 @@ class TransformerConfig(Bounded):
             raise UserError(
                 f"model.position=rotary needs an even width per head, not "
                 f"{self.width // self.heads}: change model.width or model.heads"
-            )
-
-    def _check_init(self) -> None:
-        if self.init == "torch" and self.qkv_init == "joint":
-            raise UserError(
-                "model.init=torch draws every matrix by itself: leave model.qkv_init at separate"
             )
 
     def _check_wait(self) -> None:

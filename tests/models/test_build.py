@@ -172,29 +172,3 @@ def test_first_queries_keys_and_values_as_pytorch_draws_them():
         largest[how] = [weight.abs().max().item() for weight in weights]
     assert largest["joint"] == pytest.approx([theirs] * 12, rel=0.02)
     assert largest["separate"] == pytest.approx([2**0.5 * theirs] * 12, rel=0.02)
-
-
-def test_first_weights_as_torch_draws_them():
-    """Every linear layer like `nn.Linear`, embeddings like `nn.Embedding`."""
-    config = TransformerConfig(width=64, heads=4, tie="none", output_bias=True, init="torch")
-    model = build_model(config, 500, 500)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
-            bound = module.in_features**-0.5
-            assert module.weight.abs().max().item() == pytest.approx(bound, rel=0.02)
-            assert module.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-            assert 0 < module.bias.abs().max().item() <= bound
-    for embedding in (model.encoder.embedding, model.decoder.embedding):
-        assert embedding.weight.std().item() == pytest.approx(1, rel=0.02)
-
-
-@pytest.mark.parametrize("tie", ["target", "all"])
-def test_embeddings_that_are_the_output_layer_stay_small(tie):
-    model = build_model(TransformerConfig(width=64, heads=4, tie=tie, init="torch"), 500, 500)
-    assert model.decoder.out.weight is model.decoder.embedding.weight
-    assert model.decoder.out.weight.std().item() == pytest.approx(1 / 8, rel=0.02)
-
-
-def test_torch_draws_no_matrices_jointly():
-    with pytest.raises(UserError, match=r"model\.init=torch draws every matrix by itself"):
-        TransformerConfig(init="torch", qkv_init="joint")

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from torch import nn
-
 from regard.config import CustomConfig, ModelConfig, RNNConfig, TransformerConfig
 from regard.errors import UserError
 from regard.models.parts import Parts, check_parts, find_part, is_own
@@ -82,28 +80,11 @@ def _transformer(
     encoder = TransformerEncoder(config, chosen, source)
     decoder = TransformerDecoder(config, chosen, target, target_size)
     model = Seq2Seq(encoder, decoder)
-    if config.init == "torch":
-        _draw_as_torch(model, kept=target if config.tie in ("target", "all") else None)
     if config.qkv_init == "joint":
         for module in model.modules():
             if isinstance(module, Attention):
                 module.draw_jointly()
     return model
-
-
-def _draw_as_torch(model: Seq2Seq, *, kept: Embedding | None) -> None:
-    """Draw the first weights anew, as `nn.Linear` and `nn.Embedding` do.
-
-    kept: embeddings that are the output layer, too, and stay as they are. With a standard deviation
-    of 1 they would give huge logits.
-    """
-    for module in model.modules():
-        if kept is not None and getattr(module, "weight", None) is kept.weight:
-            continue
-        if isinstance(module, nn.Linear):
-            module.reset_parameters()
-        elif isinstance(module, Embedding):
-            nn.init.normal_(module.weight)
 
 
 def _rnn(config: RNNConfig, source_size: int, target_size: int, parts: Parts) -> Seq2Seq:
