@@ -185,3 +185,23 @@ def test_dropout_is_for_epochs_that_are_trained(monkeypatch, has_dev, speed, dro
     splits = replace(splits, dev=splits.dev if has_dev else None)
     chosen, _ = choose(splits, {}, lambda model, load: speed)
     assert chosen["model"]["dropout"] == dropout
+
+
+def test_texts_of_thousands_of_tokens_are_trained_on():
+    """540 texts of 1,400 words: as much text as 10,000 sentences, and a few of them in a batch."""
+    long_ones = [(source, "two words") for source, _ in sentences(540, words=1_400)]
+    config, _ = plan(long_ones, 1)
+    assert config.text.size == 4000
+    assert config.data.max_length == 4096
+
+    characters = sum(len(source) for source, _ in long_ones) / 540
+    assert config.data.batch_tokens >= 3.5 * 0.25 * characters
+
+
+def test_a_few_words_are_not_called_rare():
+    """Fifty sentences are too few to call a vocabulary closed, but all of its words are known."""
+    rng = random.Random(1)
+    words = ["the", "old", "cat", "sees", "a", "green", "tree", "today"]
+    texts = [" ".join(rng.choices(words, k=7)) for _ in range(20)]
+    evidence = survey(from_iterable(zip(texts, texts)).train).kind().evidence
+    assert evidence == "8 different words, each seen about 16 times"

@@ -76,8 +76,12 @@ EPOCHS_OF_WORDS = 3_000
 LONGEST = 6.0
 """How many times as long as it wants a training is, as long as dev improves and time is left."""
 LEAST_STEPS = 1000  # no model learns in fewer
-LONGEST_TEXT = 2048
+LONGEST_TEXT = 4096
 """Tokens of the longest texts that are trained on if nobody says."""
+USUAL_CHARACTERS = 60
+"""Characters of both sides of an ordinary pair: one that is longer tells as much as several."""
+TEXTS_OF_BATCH = 4
+"""The fewest texts of usual length in a batch, however long they are."""
 OF_BEAMS = {"width", "length_penalty", "patience", "diversity", "coverage"}
 """Settings of a search by beam: who sets one of them has a search of their own."""
 OF_FEW_WORDS: Model = {"position": "relative", "dropout": 0.1}
@@ -91,7 +95,7 @@ PATIENCE = 8
 Value = TypeVar("Value")
 
 
-def _suited(table: Sequence[tuple[float, Value]], pairs: int) -> Value:
+def _suited(table: Sequence[tuple[float, Value]], pairs: float) -> Value:
     """The value of a table for this number of training pairs."""
     return next(value for most, value in table if pairs < most)
 
@@ -266,7 +270,8 @@ def _text(measured: Survey, kind: Kind, name: str) -> tuple[dict[str, Any], str]
 
     reason = f"{kind.name}: {kind.evidence}"
     if kind.source == "bpe":
-        size = _suited(VOCABULARIES, measured.pairs)
+        characters = measured.source.mean_characters + measured.target.mean_characters
+        size = _suited(VOCABULARIES, measured.pairs * max(1.0, characters / USUAL_CHARACTERS))
         return {"tokenizer": "bpe", "size": size, "share": True}, reason
     if kind.source == kind.target:
         return {"tokenizer": kind.source, "share": kind.share}, reason
@@ -438,8 +443,13 @@ class _Draft:
     @property
     def _batch_tokens(self) -> int:
         given = self._given_data.get("batch_tokens")
-        table = BATCHES_OF_LETTERS if self._is_of_letters else BATCHES
-        return int(given) if given else _suited(table, self._pairs)
+        if given:
+            return int(given)
+        usual = _suited(BATCHES_OF_LETTERS if self._is_of_letters else BATCHES, self._pairs)
+        source = self._measured.source.tokens(self._text.tokenizer)
+        target = self._measured.target.tokens(self._target_tokenizer)
+        longer = min(self._max_length, max(source, target))
+        return max(usual, 1024 * round(TEXTS_OF_BATCH * longer / 1024))
 
     @property
     def _max_length(self) -> int:

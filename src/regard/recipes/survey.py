@@ -18,6 +18,8 @@ SAMPLE_CHARACTERS = 20_000_000
 """… and characters, about."""
 STRAY = 10
 """A text so many times as long as usual may be there by mistake, and is not looked at."""
+UNSURE = 1.5
+"""How many times as many subwords as expected a text may have."""
 LONGEST = 0.02
 """The longest texts, as a share, which do not tell what length is usual."""
 WORD_CHARACTERS = 30
@@ -89,15 +91,17 @@ class Side:
         return total / max(1, self.texts) + 1
 
     def long_tokens(self, tokenizer: str) -> float:
-        """About how many tokens at most one text in twenty exceeds."""
+        """How many tokens at most one text in twenty exceeds, rather too many than too few."""
         seen = 0
         for length in sorted(self.lengths):
             seen += self.lengths[length]
             if 20 * seen >= 19 * self.texts:
-                return length * self._tokens_a_character(tokenizer) + 1
+                most = 1.0 if tokenizer in ("characters", "words") else UNSURE
+                return most * length * self._tokens_a_character(tokenizer) + 1
         return 1.0
 
     def _tokens_a_character(self, tokenizer: str) -> float:
+        """About how many; of subwords nobody knows before they are learned."""
         if tokenizer == "words":
             return self.words.total() / max(1, self.characters)
         return 0.25 if tokenizer in ("bpe", "unigram") else 1.0
@@ -222,8 +226,12 @@ class Survey:
             evidence = f"only {words:,} different words, each seen often"
             return Kind(FEW_WORDS, "words", "words", True, evidence)
 
-        rare = max(len(source.words), len(target.words))
-        return _of_sentences(f"{rare:,} different words, many of them rare")
+        words = max(len(source.words), len(target.words))
+        seen = min(side.words.total() / max(1, len(side.words)) for side in (source, target))
+        how_often = (
+            f"each seen about {seen:.0f} times" if seen >= OFTEN / 2 else "many of them rare"
+        )
+        return _of_sentences(f"{words:,} different words, {how_often}")
 
     def rival(self) -> Kind | None:
         """The second-best kind, where the first is borderline; its evidence says why.
