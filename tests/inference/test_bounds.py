@@ -249,6 +249,24 @@ def test_a_cpu_decodes_no_more_at_once_than_is_faster(translator):
     assert most(10**5) == room.AT_LEAST  # each so large that fewer would be slow
 
 
+@pytest.mark.parametrize("tokens", [8, 40, 150])
+def test_the_memory_of_a_sentence_is_not_underestimated(translator, tokens):
+    """Greedy search: what is reserved for a source and an answer of so many tokens."""
+    decoder = translator.model.decoder
+    state = translator._placed.begin([Job([5] * tokens, limit=tokens)])
+    with torch.inference_mode():
+        for _ in range(tokens):
+            _, state = decoder(torch.tensor([[5]]), state)
+
+    def reserved(kv):
+        room = kv if kv.storage is None else kv.storage
+        return room.key.nbytes + room.value.nbytes
+
+    assert state.slots == tokens
+    taken = sum(map(reserved, (*state.own, *state.cross)))
+    assert taken <= decoder.decoding_bytes(1, tokens) <= 2 * taken + 10_000
+
+
 def test_a_long_text_is_decoded_in_groups(translator, monkeypatch):
     lines = [" ".join("abcdefghij"[i % 3 : 3 + i % 7]) for i in range(300)]
     expected = translator("\n".join(lines))

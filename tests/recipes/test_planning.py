@@ -187,21 +187,34 @@ def test_dropout_is_for_epochs_that_are_trained(monkeypatch, has_dev, speed, dro
     assert chosen["model"]["dropout"] == dropout
 
 
-def test_texts_of_thousands_of_tokens_are_trained_on():
-    """540 texts of 1,400 words: as much text as 10,000 sentences, and a few of them in a batch."""
+def test_texts_of_thousands_of_tokens_are_planned_for():
+    """540 texts of 1,400 words: as much text as 12,000 long sentences, a few of them in a batch."""
     long_ones = [(source, "two words") for source, _ in sentences(540, words=1_400)]
     config, _ = plan(long_ones, 1)
     assert config.text.size == 4000
     assert config.data.max_length == 4096
 
     characters = sum(len(source) for source, _ in long_ones) / 540
-    assert config.data.batch_tokens >= 3.5 * 0.25 * characters
+    assert config.data.batch_tokens >= 4 * 0.25 * characters
+
+
+@pytest.mark.parametrize("words", [8, 25])
+def test_sentences_of_any_usual_length_have_the_vocabulary_of_their_number(words):
+    config, _ = plan(sentences(2_000, words), 1)
+    assert config.text.size == 1000
+    assert config.data.max_length == 256
+
+
+def test_no_text_is_longer_than_learned_positions():
+    long_ones = [(source, "two words") for source, _ in sentences(540, words=1_400)]
+    learned, _ = plan(long_ones, 1, model={"position": "learned"})
+    assert learned.data.max_length == learned.model.max_positions == 1024
 
 
 def test_a_few_words_are_not_called_rare():
-    """Fifty sentences are too few to call a vocabulary closed, but all of its words are known."""
+    """Twenty sentences are too few to call a vocabulary closed, but none of its words is rare."""
     rng = random.Random(1)
     words = ["the", "old", "cat", "sees", "a", "green", "tree", "today"]
     texts = [" ".join(rng.choices(words, k=7)) for _ in range(20)]
     evidence = survey(from_iterable(zip(texts, texts)).train).kind().evidence
-    assert evidence == "8 different words, each seen about 16 times"
+    assert evidence == "8 different words, seen 16 times on average"

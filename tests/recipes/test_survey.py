@@ -4,7 +4,9 @@ import random
 
 import pytest
 
-from regard.data.splits import from_iterable
+from regard.data.pairs import Pair
+from regard.data.splits import Stream, from_iterable
+from regard.recipes import survey as surveying
 from regard.recipes.planning import choose
 from regard.recipes.survey import survey
 
@@ -102,15 +104,70 @@ def test_the_kind(draw, name, source, target, pairs):
     assert kind.evidence
 
 
+def stream(pairs):
+    """All pairs as training data: none is split off."""
+    return Stream(lambda: [Pair(source, (target,), 1) for source, target in pairs])
+
+
 @pytest.mark.parametrize("stray", ["a" * 9_000, " ".join("a" * 9_000)], ids=["letters", "words"])
+@pytest.mark.parametrize("where", ["source", "target", "both"])
 @pytest.mark.parametrize(("draw", "name", "source", "target"), KINDS)
-def test_one_stray_line_does_not_change_the_kind(draw, name, source, target, stray):
+def test_a_stray_line_does_not_change_the_kind(draw, name, source, target, where, stray):
     """Among 400 words, nine thousand letters raise the mean length by 22."""
     rng = random.Random(7)
     pairs = [draw(rng) for _ in range(400)]
-    pairs.insert(200, (stray, stray))
-    kind = survey(from_iterable(pairs).train).kind()
+    usual_source, usual_target = pairs[0]
+    pairs[200] = (
+        usual_source if where == "target" else stray,
+        usual_target if where == "source" else stray,
+    )
+    kind = survey(stream(pairs)).kind()
     assert (kind.name, kind.source, kind.target) == (name, source, target)
+
+
+def test_a_tenth_of_the_texts_is_no_mistake():
+    """Documents among sentences are as long as they are, and the plan must know."""
+    rng = random.Random(2)
+    document = " ".join(word(rng, LATIN) for _ in range(600))
+    pairs = [sentences(rng) for _ in range(900)] + [(document, document)] * 100
+    measured = survey(stream(pairs))
+    assert measured.source.texts == measured.pairs == 1000
+    assert measured.source.long_tokens("bpe") > 600
+
+
+def test_one_long_target_of_every_pair_is_no_mistake():
+    targets = (*["short"] * 20, "long" * 75)
+    measured = survey(Stream(lambda: [Pair(f"word{i}", targets, i) for i in range(500)]))
+    assert (measured.source.texts, measured.target.texts) == (500, 500 * 21)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_hardly_any_pairs(count):
+    pairs = [("a", "b"), ("a" * 100, "b" * 100)][:count]
+    assert survey(stream(pairs)).source.texts == count
+
+
+def test_a_sample_ends_where_it_has_enough_text(monkeypatch):
+    monkeypatch.setattr(surveying, "SAMPLE_CHARACTERS", 100)
+    measured = survey(stream([("a" * 10, "b" * 10)] * 50))
+    assert (measured.source.texts, measured.pairs) == (5, 50)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokenizer"),
+    [("好" * 500, "bytes"), ("ή" * 500, "bytes"), ("abc " * 100, "words"), ("abc", "characters")],
+)
+def test_tokens_that_can_be_counted_are(text, tokenizer):
+    side = survey(stream([(text, text)] * 3)).source
+    count = {"bytes": len(text.encode()), "words": len(text.split()), "characters": len(text)}
+    assert side.tokens(tokenizer) == pytest.approx(count[tokenizer] + 1)
+    assert side.long_tokens(tokenizer) == pytest.approx(count[tokenizer] + 1)
+
+
+def test_text_without_spaces_has_more_subwords():
+    """A Chinese character is about a token; of English, a token has about four."""
+    assert survey(stream([("好" * 500, "x")] * 3)).source.long_tokens("bpe") > 500
+    assert survey(stream([("good " * 100, "x")] * 3)).source.long_tokens("bpe") < 200
 
 
 @pytest.mark.parametrize("words", [1, 3])

@@ -215,7 +215,7 @@ class TransformerDecoder(Decoder):
         """
         slots = beams * tokens
         if beams == 1:
-            slots += spare_slots(tokens)  # a beam has as many that no hypothesis looks at any more
+            slots += spare_slots(tokens)  # of a beam, dropped hypotheses leave as many unused
         width = self.embedding.weight.shape[1]
         bytes_of_slot = 2 * len(self.blocks) * width * 4
         bytes_of_look = 2 * 4 * self.heads + 2  # weights before and after the softmax, and masks

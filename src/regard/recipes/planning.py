@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from regard.config import DataConfig, SearchConfig, Settings, build, merge
+from regard.config import DataConfig, SearchConfig, Settings, TransformerConfig, build, merge
 from regard.data.splits import Splits
 from regard.data.tasks import TASKS
 from regard.errors import counted
@@ -78,10 +78,12 @@ LONGEST = 6.0
 LEAST_STEPS = 1000  # no model learns in fewer
 LONGEST_TEXT = 4096
 """Tokens of the longest texts that are trained on if nobody says."""
-USUAL_CHARACTERS = 60
-"""Characters of both sides of an ordinary pair: one that is longer tells as much as several."""
+LONG_PAIR = 300
+"""Characters of both sides from which on a pair counts as several: it has as much text."""
 TEXTS_OF_BATCH = 4
-"""The fewest texts of usual length in a batch, however long they are."""
+"""The fewest texts of average length in a batch …"""
+MOST_BATCH_TOKENS = 8192
+"""… but for this limit."""
 OF_BEAMS = {"width", "length_penalty", "patience", "diversity", "coverage"}
 """Settings of a search by beam: who sets one of them has a search of their own."""
 OF_FEW_WORDS: Model = {"position": "relative", "dropout": 0.1}
@@ -271,7 +273,7 @@ def _text(measured: Survey, kind: Kind, name: str) -> tuple[dict[str, Any], str]
     reason = f"{kind.name}: {kind.evidence}"
     if kind.source == "bpe":
         characters = measured.source.mean_characters + measured.target.mean_characters
-        size = _suited(VOCABULARIES, measured.pairs * max(1.0, characters / USUAL_CHARACTERS))
+        size = _suited(VOCABULARIES, measured.pairs * max(1.0, characters / LONG_PAIR))
         return {"tokenizer": "bpe", "size": size, "share": True}, reason
     if kind.source == kind.target:
         return {"tokenizer": kind.source, "share": kind.share}, reason
@@ -449,7 +451,8 @@ class _Draft:
         source = self._measured.source.tokens(self._text.tokenizer)
         target = self._measured.target.tokens(self._target_tokenizer)
         longer = min(self._max_length, max(source, target))
-        return max(usual, 1024 * round(TEXTS_OF_BATCH * longer / 1024))
+        wanted = 1024 * math.ceil(TEXTS_OF_BATCH * longer / 1024)
+        return max(usual, min(MOST_BATCH_TOKENS, wanted))
 
     @property
     def _max_length(self) -> int:
@@ -460,7 +463,17 @@ class _Draft:
         target = self._measured.target.long_tokens(self._target_tokenizer)
         usual = DataConfig().max_length
         longest = max(source, target)
-        return usual if longest <= usual else min(LONGEST_TEXT, 2 ** math.ceil(math.log2(longest)))
+        if longest <= usual:
+            return usual
+        return min(self._most_positions, 2 ** math.ceil(math.log2(longest)))
+
+    @property
+    def _most_positions(self) -> int:
+        """Tokens of the longest text that a model can read."""
+        if self._given_model.get("position") != "learned":
+            return LONGEST_TEXT
+        learned = self._given_model.get("max_positions", TransformerConfig().max_positions)
+        return min(LONGEST_TEXT, int(learned))
 
     @property
     def data(self) -> dict[str, Any]:

@@ -17,11 +17,15 @@ SAMPLE = 50_000
 SAMPLE_CHARACTERS = 20_000_000
 """… and characters, about."""
 STRAY = 10
-"""A text so many times as long as usual may be there by mistake, and is not looked at."""
-UNSURE = 1.5
-"""How many times as many subwords as expected a text may have."""
-LONGEST = 0.02
-"""The longest texts, as a share, which do not tell what length is usual."""
+"""A text this many times longer than usual is ignored as a mistake …"""
+STRAYS = 0.02
+"""… unless there are more of them, as a share of the pairs."""
+SAFETY = 1.5
+"""What an estimated number of subwords is multiplied by where there should not be too few."""
+SPACED = 15
+"""The most characters of a word on average, in scripts that put spaces between words."""
+RARE = 5
+"""A word that is seen fewer times is rare."""
 WORD_CHARACTERS = 30
 WORD_WORDS = 2.5
 """The most characters and words that a name, a lemma or a term has on average."""
@@ -61,6 +65,7 @@ class Side:
 
     texts: int = 0
     characters: int = 0
+    bytes: int = 0
     words: Counter[str] = field(default_factory=Counter)
     alphabet: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)  # in characters
@@ -71,6 +76,7 @@ class Side:
         self.texts += 1
         self.tags += tags
         self.characters += len(text)
+        self.bytes += len(text.encode(errors="replace"))
         self.words.update(text.split())
         self.alphabet.update(text)
         self.lengths[len(text)] += 1
@@ -92,19 +98,29 @@ class Side:
 
     def long_tokens(self, tokenizer: str) -> float:
         """How many tokens at most one text in twenty exceeds, rather too many than too few."""
+        factor = self._tokens_a_character(tokenizer)
+        if tokenizer in ("bpe", "unigram"):
+            factor *= SAFETY
+        tags = self.tags / max(1, self.texts)
+
         seen = 0
         for length in sorted(self.lengths):
             seen += self.lengths[length]
             if 20 * seen >= 19 * self.texts:
-                most = 1.0 if tokenizer in ("characters", "words") else UNSURE
-                return most * length * self._tokens_a_character(tokenizer) + 1
+                return length * factor + tags + 1
         return 1.0
 
     def _tokens_a_character(self, tokenizer: str) -> float:
-        """About how many; of subwords nobody knows before they are learned."""
+        """Exact, but for subwords, where it is a guess until they are learned."""
+        characters = max(1, self.characters)
         if tokenizer == "words":
-            return self.words.total() / max(1, self.characters)
-        return 0.25 if tokenizer in ("bpe", "unigram") else 1.0
+            return self.words.total() / characters
+        if tokenizer == "bytes":
+            return self.bytes / characters
+        if tokenizer == "characters":
+            return 1.0
+        is_spaced = self.characters <= SPACED * self.words.total()
+        return 0.25 if is_spaced else 0.7
 
     @property
     def is_symbols(self) -> bool:
@@ -226,12 +242,7 @@ class Survey:
             evidence = f"only {words:,} different words, each seen often"
             return Kind(FEW_WORDS, "words", "words", True, evidence)
 
-        words = max(len(source.words), len(target.words))
-        seen = min(side.words.total() / max(1, len(side.words)) for side in (source, target))
-        how_often = (
-            f"each seen about {seen:.0f} times" if seen >= OFTEN / 2 else "many of them rare"
-        )
-        return _of_sentences(f"{words:,} different words, {how_often}")
+        return _of_sentences(_open_words(max(source, target, key=lambda side: len(side.words))))
 
     def rival(self) -> Kind | None:
         """The second-best kind, where the first is borderline; its evidence says why.
@@ -284,6 +295,15 @@ def _of_sentences(evidence: str) -> Kind:
     return Kind(SENTENCES, "bpe", "bpe", True, evidence)
 
 
+def _open_words(side: Side) -> str:
+    """Why the words of this side are better split, for a person."""
+    words = len(side.words)
+    rare = sum(count < RARE for count in side.words.values())
+    if 5 * rare >= words:
+        return f"{words:,} different words, many of them rare"
+    return f"{words:,} different words, seen {side.words.total() / words:.0f} times on average"
+
+
 def _script_names(scripts: set[str]) -> str:
     """Scripts for a person: Latin, CJK/Hiragana …"""
     names = [script if script == "CJK" else script.capitalize() for script in sorted(scripts)]
@@ -291,28 +311,24 @@ def _script_names(scripts: set[str]) -> str:
 
 
 def survey(pairs: Stream, *, has_tags: bool = False) -> Survey:
-    """Measure the first SAMPLE pairs, and count all. has_tags: whether the sources have tags."""
+    """Measure the first pairs, and count all. has_tags: whether the sources have tags."""
     sample = _sample(pairs)
-    longest_source = STRAY * _usual_length(len(pair.source) for pair in sample)
-    longest_target = STRAY * _usual_length(len(text) for pair in sample for text in pair.targets)
+    is_all = len(sample) < SAMPLE and _characters(sample) < SAMPLE_CHARACTERS
 
     source = Side()
     target = Side()
-    for pair in sample:
-        if len(pair.source) > longest_source or max(map(len, pair.targets)) > longest_target:
-            continue
+    for pair in _without_strays(sample):
         if has_tags:
             text, tags = split_tags(pair.source)
             source.add(text, len(tags))
         else:
             source.add(pair.source)
         _add_all(target, pair.targets)
-    is_all = len(sample) < SAMPLE and _characters(sample) < SAMPLE_CHARACTERS
     return Survey(len(sample) if is_all else pairs.count(), source, target)
 
 
 def _sample(pairs: Stream) -> list[Pair]:
-    """The first pairs: SAMPLE, or fewer where they are long."""
+    """The first SAMPLE pairs, or fewer where they are long."""
     sample = []
     characters = 0
     for pair in islice(pairs, SAMPLE):
@@ -327,12 +343,27 @@ def _characters(pairs: Iterable[Pair]) -> int:
     return sum(len(pair.source) + sum(map(len, pair.targets)) for pair in pairs)
 
 
+def _without_strays(sample: list[Pair]) -> list[Pair]:
+    """The pairs without those that are far too long, unless there are too many of these."""
+    sources = [len(pair.source) for pair in sample]
+    targets = [max(map(len, pair.targets), default=0) for pair in sample]
+    most_source = STRAY * _usual_length(sources)
+    most_target = STRAY * _usual_length(targets)
+
+    kept = [
+        pair
+        for pair, source, target in zip(sample, sources, targets)
+        if source <= most_source and target <= most_target
+    ]
+    return kept if len(sample) - len(kept) <= STRAYS * len(sample) else sample
+
+
 def _usual_length(lengths: Iterable[int]) -> float:
-    """The mean without the longest, and at least 1."""
+    """The mean without as many of the longest as may be strays; at least 1."""
     shortest_first = sorted(lengths)
-    strays = math.ceil(LONGEST * len(shortest_first))
-    kept = shortest_first[: len(shortest_first) - strays] or shortest_first
-    return max(1.0, sum(kept) / max(1, len(kept)))
+    strays = math.ceil(STRAYS * len(shortest_first))
+    usual = shortest_first[: len(shortest_first) - strays] or shortest_first
+    return max(1.0, sum(usual) / max(1, len(usual)))
 
 
 def _add_all(side: Side, texts: Iterable[str]) -> None:
