@@ -106,7 +106,7 @@ def measure(path: Path, pairs: int, small: bool) -> dict[str, Any]:
     class Watching(Reporter):
         @contextmanager
         def bar(self, total: int, *_: Any, **__: Any) -> Iterator[Callable[..., None]]:
-            def tick(done: int, *notes: str, at_most: float = 0.0) -> None:
+            def tick(done: int, *notes: str, **more: Any) -> None:
                 if total == STEPS:
                     mark("first step")
                     raise Stop
