@@ -15,6 +15,7 @@ import pytest
 
 import regard
 from regard.errors import Interrupted
+from regard.recipes import fitting
 from regard.recipes.reporter import Reporter
 from regard.runs.storage import write_directory
 from regard.training.trainer import Trainer
@@ -401,6 +402,74 @@ def test_patience_begins_the_decay(tmp_path):
     assert run.config.train.decay_start == 6  # the second look was no better than the first
     assert run.config.train.decay_end == 8
     assert run.checkpoints()[-1] == "step-00000008"
+
+
+PAST_ITS_BEST = {9: 0.9, 12: 0.8, 15: 0.7, 18: 0.7}
+OVERFITTING = {
+    "metric": "accuracy",
+    "steps": 100,
+    "warmup": 2,
+    "patience": 2,
+    "evaluate_every": 3,
+}
+
+
+def test_a_training_past_its_best_decays_from_there(tmp_path, judged):
+    """It equals one that was told the same steps, and nothing is left of the steps between."""
+    judged |= PAST_ITS_BEST
+    run = train(tmp_path / "run", "wsd", **OVERFITTING)
+    assert (run.config.train.decay_start, run.config.train.decay_end) == (9, 11)
+    assert run.checkpoints() == ["step-00000009", "step-00000010", "step-00000011"]
+
+    told = train(tmp_path / "told", "wsd", **OVERFITTING, decay_start=9, decay_end=11)
+    assert learned(run, 11) == learned(told, 11)
+    assert log(run) == log(told)
+
+
+def test_a_training_that_only_stands_still_decays_where_it_is(tmp_path, judged):
+    judged |= {9: 0.9, 12: 0.899, 15: 0.899}
+    run = train(tmp_path / "run", "wsd", **OVERFITTING)
+    assert run.config.train.decay_start == 15
+
+
+def test_what_was_best_within_the_warm_up_was_so_by_chance(tmp_path, judged):
+    judged |= PAST_ITS_BEST
+    run = train(tmp_path / "run", "wsd", **OVERFITTING | {"warmup": 5})
+    assert run.config.train.decay_start == 15
+
+
+@pytest.mark.parametrize("moment", ["decided", "before loading", "loaded"])
+def test_stopped_while_training_goes_back(tmp_path, judged, monkeypatch, moment):
+    """Whatever was done of it, the training that goes on is the same."""
+    judged |= PAST_ITS_BEST
+    expected = train(tmp_path / "expected", "wsd", **OVERFITTING)
+
+    killed = SystemExit("killed")
+    with monkeypatch.context() as patch:
+        change, load = regard.Run.change, fitting.load_checkpoint
+
+        def decided(run, config):
+            change(run, config)
+            raise killed
+
+        def loaded(run, trainer, warn):
+            if trainer.progress.step == 0:
+                return load(run, trainer, warn)
+            if moment == "loaded":
+                load(run, trainer, warn)
+            raise killed
+
+        if moment == "decided":
+            patch.setattr(regard.Run, "change", decided)
+        else:
+            patch.setattr(fitting, "load_checkpoint", loaded)
+        with pytest.raises(SystemExit):
+            train(tmp_path / "run", "wsd", **OVERFITTING)
+
+    run = regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
+    assert digests(run) == digests(expected)
+    assert log(run) == log(expected)
+    assert run.checkpoints() == expected.checkpoints()
 
 
 def steps_done(out):

@@ -171,6 +171,7 @@ def _train(
                     tick=hooks.tick,
                     stop=hooks.stop,
                     decide=hooks.decide,
+                    go_back=hooks.go_back,
                 )
                 break
             except Trouble:
@@ -252,8 +253,12 @@ class _Hooks:
         From here on, whoever resumes the run trains exactly these steps. Where the disk is full,
         training goes on all the same, and every save tries to note them again.
         """
+        now = self._trainer.progress.step
         steps = counted(end - start, "step")
-        self._reporter.say(f"step {start:,}: {self._reason()}; {steps} to a learning rate of zero")
+        back = f"back to step {start:,}, the best; " if start < now else ""
+        self._reporter.say(
+            f"step {now:,}: {self._reason()}; {back}{steps} to a learning rate of zero"
+        )
         self._unnoted = (start, end)
         try:
             self._note_decay()
@@ -262,6 +267,20 @@ class _Hooks:
                 f"{self._problem(error)}: the last step, {end:,}, could not be noted in the "
                 f"settings; training continues, and notes it with the next checkpoint"
             )
+
+    def go_back(self) -> None:
+        """Load the checkpoint from which the decay begins. The time that has passed still counts.
+
+        If that checkpoint is damaged, training goes on from the one before it.
+        """
+        trainer = self._trainer
+        progress = trainer.progress
+        seconds = progress.seconds
+        with disk_faults_told(self._run.path):
+            load_checkpoint(self._run, trainer, self._reporter.warn)
+        since = seconds - progress.seconds
+        progress.seconds += since
+        progress.logged_at += since
 
     def _note_decay(self) -> None:
         """Write into the settings of the run what was decided about the decay."""

@@ -90,7 +90,9 @@ OF_FEW_WORDS: Model = {"position": "relative", "dropout": 0.1}
 """What suits a few words that come again and again, in answers that may be longer than any seen."""
 
 EVALUATIONS = 30
-"""How many times dev is looked at in the time that a training takes."""
+"""How many times dev is looked at in the time there is: each look takes some of it."""
+MOST_EVALUATIONS = 60
+"""How many times where there is time for all steps: most trainings are past their best by then."""
 PATIENCE = 8
 """How many of these may bring nothing better until the learning rate falls."""
 
@@ -490,7 +492,7 @@ class _Draft:
             return self._counted_train()
 
         steps = self._expected_steps()
-        every = max(20, round(steps / EVALUATIONS))
+        every = max(20, round(min(steps / EVALUATIONS, self._most_steps() / MOST_EVALUATIONS)))
         return {
             "epochs": 0,
             "steps": self._most_steps(),

@@ -162,8 +162,12 @@ def _regular(run: Run, trainer: Trainer) -> list[str]:
 def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> bool:
     """Go on from the newest checkpoint that is whole.
 
-    Returns False if there is none: training starts from the beginning.
+    Those of steps that training went back from are deleted: see `Trainer.fit`. Returns False if
+    there is none: training starts from the beginning.
     """
+    if trainer.world.rank == 0:
+        _drop_left_behind(run, trainer)
+    trainer.world.wait()
     newest, damaged = _newest(run, warn)
     if newest is None:
         if trainer.world.rank == 0:
@@ -194,6 +198,22 @@ def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> 
             run.log("fallback", step=trainer.progress.step, damaged=damaged)
     trainer.world.wait()  # until all have read it
     return True
+
+
+def _drop_left_behind(run: Run, trainer: Trainer) -> None:
+    """Delete the checkpoints of steps after the one at which the decay begins, but not of it."""
+    if not trainer.config.decay_end:
+        return
+    for name in reversed(run.checkpoints()):
+        step = int(name.removeprefix("step-"))
+        if step <= trainer.config.decay_start:
+            break
+        try:
+            progress = _read(run, name).progress
+        except storage.Corrupt:  # whoever loads it says so
+            continue
+        if progress.get("decay_end", trainer.decay_of(step)) != trainer.decay_of(step):
+            remove(run.path / "checkpoints" / name)
 
 
 def _warn_of_best(run: Run, warn: Callable[[str], None]) -> None:

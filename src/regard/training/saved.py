@@ -71,14 +71,16 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "seconds": lambda value: _is_finite(value) and value >= 0,
     "best": lambda value: _is_number(value) and not math.isnan(value),
     "best_name": _is_name,
+    "latest": lambda value: _is_number(value) and not math.isnan(value),
     "waited": _is_count,
     "finished": lambda value: isinstance(value, bool),
     "factor": lambda value: _is_finite(value) and 0 < value <= 1,
     "skipped": _are_skipped,
     "tokens_read": _is_count,
     "logged_at": _is_finite,
+    "decay_end": _is_count,
     "totals": lambda value: _is_list_of(len(COUNTED), value),
     "guard": lambda value: isinstance(value, dict),
 }
-LATER = ("tokens_read", "logged_at")
+LATER = ("latest", "tokens_read", "logged_at", "decay_end")
 """What checkpoints of older versions do not have."""

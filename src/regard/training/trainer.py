@@ -34,11 +34,15 @@ Log = Callable[..., None]
 """log(kind, **values)"""
 Decide = Callable[[int, int], None]
 """decide(start, end): note the steps of the decay where every resumed training will find them."""
+GoBack = Callable[[], None]
+"""go_back(): load the checkpoint from which the decay that was decided begins."""
 
 DECAY = 0.2
 """Share of a training with schedule=wsd over which its learning rate falls to zero."""
 LEAST_DECAY = 0.05
 """The same, of the steps so far, if no time is left for more."""
+WORSE = 0.002
+"""How much worse than its best dev has to be, as a share of it, for the decay to begin there."""
 
 # What is summed on the device between two lines of the log.
 COUNTED = ("loss", "nll", "correct", "examples", "tokens", "norm", "steps", "skipped", "broken")
@@ -63,6 +67,8 @@ class Progress:
     best: float = math.inf
     """The best value of the metric so far, turned so that smaller is better."""
     best_name: str = ""
+    latest: float = math.inf
+    """The same of the last look at the dev data."""
     waited: int = 0
     """Looks at the dev data since the best."""
     finished: bool = False
@@ -303,11 +309,13 @@ class Trainer:
         tick: Tick,
         stop: Callable[[], bool],
         decide: Decide | None = None,
+        go_back: GoBack | None = None,
     ) -> None:
         """Train to the end, or until stop() says so.
 
         save() keeps everything; tick() is called after each step. decide() is called once in a
-        training with schedule=wsd, before the first step of its decay.
+        training with schedule=wsd, before the first step of its decay; go_back() after it, if the
+        decay begins at an earlier step than this.
         """
         config = self.config
         progress = self.progress
@@ -315,7 +323,7 @@ class Trainer:
         last = time.monotonic()
         while progress.step < self.steps and not progress.finished:
             if self._is_time_to_decay():
-                self._begin_decay(save, decide)
+                self._begin_decay(save, decide, go_back)
                 config = self.config
             first = progress.step * config.accumulate
             self.update([self.batches(first + i) for i in range(config.accumulate)])
@@ -398,29 +406,50 @@ class Trainer:
         few_left = self.progress.step >= (1 - DECAY) * self.steps
         return self.world.any(few_left or self.is_late() or self.has_waited())
 
-    def _begin_decay(self, save: Callable[[], Any], decide: Decide | None) -> None:
-        """Decide how long the decay takes, and note it before its first step.
+    def _begin_decay(
+        self, save: Callable[[], Any], decide: Decide | None, go_back: GoBack | None
+    ) -> None:
+        """Decide where the decay begins and how long it takes, and note it before its first step.
 
-        The checkpoint comes first: without it, nobody could go back to this step.
+        It begins here, or where dev was best if it has become worse since. There is a checkpoint of
+        that step: without it, nobody could go back to it later.
         """
-        start = self.progress.step
-        end = int(self.world.tell(str(start + self._decay_steps())))
-        save()
+        now = self.progress.step
+        start = self._best_step() if go_back is not None and self._is_past_its_best() else now
+        end = int(self.world.tell(str(start + self._decay_steps(start))))
+        if start == now:
+            save()
         if decide is not None:
             decide(start, end)
         self.set_decay(start, end)
+        if go_back is not None and start < now:
+            go_back()
 
-    def _decay_steps(self) -> int:
-        """A quarter of the steps so far, which makes a fifth of all; fewer if time is short.
+    def _best_step(self) -> int:
+        """The step at which dev was best; 0: it was never looked at, or nothing was saved."""
+        return int(self.progress.best_name.removeprefix("step-") or 0)
+
+    def _is_past_its_best(self) -> bool:
+        """Whether dev has not only stopped improving, but become worse: overfitting.
+
+        What was best during the warm-up was so by chance.
+        """
+        progress = self.progress
+        is_worse = progress.latest - progress.best > WORSE * abs(progress.best)
+        by_chance = self._best_step() < max(1, 2 * self.config.warmup)
+        return self.has_waited() and is_worse and not by_chance
+
+    def _decay_steps(self, start: int) -> int:
+        """A quarter of the steps before it, which makes a fifth of all; fewer if time is short.
 
         But not so few that the rate would fall at once, even if the time is over.
         """
         progress = self.progress
-        steps = min(self.steps - progress.step, round(progress.step * DECAY / (1 - DECAY)))
+        steps = min(self.steps - start, round(start * DECAY / (1 - DECAY)))
         if self.config.minutes:
             left = 60 * self.config.minutes - progress.seconds
             pace = progress.seconds / progress.step
-            in_time = max(round(left / max(pace, 1e-9)), round(LEAST_DECAY * progress.step))
+            in_time = max(round(left / max(pace, 1e-9)), round(LEAST_DECAY * start))
             steps = min(steps, in_time)
         return max(1, steps)
 
@@ -430,6 +459,10 @@ class Trainer:
         self.steps = end
         self.rate = make_rate(self.config, end)
         self.has_decay = True
+
+    def decay_of(self, step: int) -> int:
+        """The last step of the decay that this step is part of; 0: it comes before any decay."""
+        return self.config.decay_end if step > self.config.decay_start else 0
 
     def _log_window(self, log: Log) -> None:
         """Log means and speed since the last line. Raises Trouble if training is not healthy."""
@@ -500,6 +533,7 @@ class Trainer:
         metric = self.config.metric
         scores = {"step": self.progress.step, **scores}
         value = scores[metric] if metric == "loss" else -scores[metric]
+        self.progress.latest = value
         if value >= self.progress.best:
             return False
         self.progress.best = value
@@ -528,6 +562,7 @@ class Trainer:
     def to_json(self) -> dict[str, Any]:
         return {
             **asdict(self.progress),
+            "decay_end": self.decay_of(self.progress.step),
             "totals": self.totals.tolist(),
             "guard": self.guard.to_json(),
         }
