@@ -519,7 +519,8 @@ class TrainConfig(Bounded):
     )
     ema: float = setting(
         0.0,
-        "Decay of a moving average of the weights, used in evaluation and decoding. 0: off.",
+        "Decay of a moving average of the weights, used in evaluation and decoding; smaller in "
+        "early steps. 0: off.",
         least=0,
         below=1,
     )

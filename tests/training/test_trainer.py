@@ -151,3 +151,18 @@ def test_speed_after_resuming_counts_from_the_last_line():
     del saved["logged_at"]  # as older versions wrote it
     resumed.from_json(saved)
     assert resumed.progress.logged_at == 10.0
+
+
+def test_the_moving_average_soon_forgets_the_first_weights():
+    """After t steps it is an average over about the last t / 9; later, over what train.ema says."""
+    t = trainer(ema=0.99, rate=0.01)
+    with torch.no_grad():
+        t.ema["w"].fill_(1000.0)  # the first weights, which are worth nothing
+    expected = 1000.0
+    for step in range(2000):
+        t.update([BATCH])
+        share = max(0.01, 9 / (10 + step))
+        expected += share * (float(t.model.w.detach()) - expected)
+        torch.testing.assert_close(float(t.ema["w"]), expected, rtol=1e-4, atol=1e-4)
+        if step == 100:
+            assert abs(expected) < 1.1  # a decay of 0.99 alone would leave 366

@@ -155,6 +155,8 @@ class Trainer:
             self._step(ready, sum(batch.tokens for batch in batches))
         else:
             self._replay(ready[0])
+        if self.ema:
+            self._average()
 
         self.progress.tokens_read += sum(batch.tokens_read for batch in batches)
         self.progress.step += 1
@@ -294,9 +296,16 @@ class Trainer:
                 divide(gradients, float(excess))
             self.optimizer.step()
 
-        if self.ema:
-            weights = [p.detach() for p in self.model.parameters()]
-            move_towards(list(self.ema.values()), weights, 1 - self.config.ema)
+    def _average(self) -> None:
+        """Move the moving average towards the weights.
+
+        At first it follows faster than `train.ema` says, so that it is always an average over the
+        last tenth of the steps at most: the first weights are worth nothing.
+        """
+        step = self.progress.step
+        share = max(1 - self.config.ema, 9 / (10 + step))
+        weights = [p.detach() for p in self.model.parameters()]
+        move_towards(list(self.ema.values()), weights, share)
 
     # many steps
 
