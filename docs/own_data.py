@@ -11,7 +11,10 @@ from regard.pictures import COLOURS, MARKERS, blank, save_figure
 
 HERE = Path(__file__).parent / "figures"
 AXES = {
-    "pairs": ("pairs to train on", "Nothing set, on one GPU: the score against the number of pairs"),
+    "pairs": (
+        "pairs to train on",
+        "Nothing set, on one GPU: the score against the number of pairs",
+    ),
     "minutes": (
         "train.minutes",
         "Nothing set, 20,000 pairs, on two CPU cores: the score against the time",

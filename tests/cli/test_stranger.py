@@ -45,7 +45,7 @@ def test_a_strangers_file_trains(file, command):
     reasons = {
         "empty line": "21, 26",
         "one column": "22",
-        "too long": "23",
+        "a text of more than 10,000 characters": "23",
         "empty target": "27",
         "not UTF-8": "29",
     }

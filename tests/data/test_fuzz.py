@@ -101,7 +101,7 @@ def wanted(data: bytes) -> tuple[list[tuple[int, str, str]], dict[int, str]]:
     lines = data.split(b"\n")
     for number, raw in enumerate(lines if lines[-1] else lines[:-1], 1):
         if len(raw) >= 1_000_000:
-            without[number] = "too long"
+            without[number] = "a text of more than 10,000 characters"
             continue
         try:
             text = unicodedata.normalize("NFC", raw.decode("utf-8"))
@@ -119,7 +119,7 @@ def wanted(data: bytes) -> tuple[list[tuple[int, str, str]], dict[int, str]]:
         elif not found[0] or not found[1]:
             without[number] = "empty target" if found[0] else "empty source"
         elif max(map(len, found[:2])) > 10_000:
-            without[number] = "too long"
+            without[number] = "a text of more than 10,000 characters"
         else:
             pairs.append((number, found[0], found[1]))
     return pairs, without

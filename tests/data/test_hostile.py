@@ -199,7 +199,7 @@ def test_a_parquet_bomb_is_read_a_few_rows_at_a_time(tmp_path: Path) -> None:
     before = pool.max_memory()
     tracemalloc.start()
     try:
-        assert "skipped 300 rows: too long" in refused(path)
+        assert "skipped 300 rows: a text of more than" in refused(path)
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
@@ -247,7 +247,8 @@ def test_long_and_misplaced_texts_of_tmx(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 8_000_000
     finally:
         tracemalloc.stop()
-    assert splits.skipped.lines() == ["memory.tmx: skipped 1 unit: too long (unit 2)"]
+    expected = "memory.tmx: skipped 1 unit: more than 1 MB of text (unit 2)"
+    assert splits.skipped.lines() == [expected]
 
 
 def test_tmx_in_an_encoding_that_nobody_knows(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_dirty_file(tmp_path: Path) -> None:
     assert {reason: lines for (_, reason), lines in skipped.first.items()} == {
         "empty line": [2, 15],
         "one column": [3],
-        "too long": [4, 13],
+        "a text of more than 10,000 characters": [4, 13],
         "empty source": [7],
         "empty target": [8],
         "not UTF-8": [9],

@@ -7,7 +7,7 @@ import pytest
 
 from regard.config import build, merge
 from regard.data.splits import from_iterable
-from regard.recipes import planning
+from regard.recipes import pace, planning
 from regard.recipes.pace import Load, pairs_per_second
 from regard.recipes.planning import MINUTES, choose
 from regard.recipes.survey import survey
@@ -218,3 +218,39 @@ def test_a_few_words_are_not_called_rare():
     texts = [" ".join(rng.choices(words, k=7)) for _ in range(20)]
     evidence = survey(from_iterable(zip(texts, texts)).train).kind().evidence
     assert evidence == "8 different words, seen 16 times on average"
+
+
+def test_a_model_that_does_not_fit_into_memory_is_not_chosen():
+    def small_machine(model, load):
+        return 0.0 if model["width"] > 256 else 1e6
+
+    splits = from_iterable(sentences(60_000, words=3))
+    chosen, _ = choose(splits, {}, small_machine)
+    assert chosen["model"]["width"] == 256
+
+
+def test_where_nothing_fits_the_smallest_model_is_tried():
+    """Training splits its batches; planning only does not know its speed."""
+    chosen, choices = choose(from_iterable(sentences(4_000)), {}, lambda model, load: 0.0)
+    assert chosen["model"]["width"] == 128
+    assert "epochs" not in str(next(choice for choice in choices if choice.what == "model"))
+
+
+def test_a_batch_without_room_has_no_pace(monkeypatch):
+    def no_room(*args):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate …")
+
+    monkeypatch.setattr(pace, "_step", no_room)
+    load = Load(50, 100, 0, 5.0, 5.0)
+    model = {"width": 8, "ffn": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    assert pairs_per_second(model, load) == 0
+
+
+def test_other_errors_of_measuring_are_not_hidden(monkeypatch):
+    def broken(*args):
+        raise RuntimeError("another error")
+
+    monkeypatch.setattr(pace, "_step", broken)
+    model = {"width": 8, "ffn": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    with pytest.raises(RuntimeError, match="another error"):
+        pairs_per_second(model, Load(50, 100, 0, 5.0, 5.0))

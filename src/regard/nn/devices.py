@@ -99,6 +99,11 @@ def free_memory(device: torch.device) -> int:
     return min(linux_bytes("meminfo", "MemAvailable", sys.maxsize), _container_memory())
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether torch says that there is no memory left, on a GPU or a CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def linux_bytes(path: str, name: str, otherwise: int) -> int:
     """Bytes, as Linux gives them in a file below /proc."""
     file = Path("/proc", path)

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.config import TrainConfig, build
 from regard.data.batches import Batch
 from regard.models import Seq2Seq, build_model
-from regard.nn.devices import pick_device
+from regard.nn.devices import is_out_of_memory, pick_device
 from regard.text.vocabulary import BOS, EOS
 from regard.training.optimizer import make_optimizer
 
@@ -43,12 +43,26 @@ class Load:
 
 
 Measure = Callable[[dict[str, Any], Load], float]
-"""Pairs a second of a model with these settings."""
+"""Pairs a second of a model with these settings; 0: its batch does not fit into memory."""
 
 
 def pairs_per_second(model: dict[str, Any], load: Load) -> float:
-    """How many pairs a second a model with these settings is trained on, by a few steps."""
+    """How many pairs a second a model with these settings is trained on, by a few steps.
+
+    0: one batch does not fit into memory, and nobody knows how fast half of it would be.
+    """
     device = pick_device(load.device)
+    try:
+        return _measured_pace(model, load, device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    if device.type == "cuda":  # outside of the `except`, whose error would keep the batch
+        torch.cuda.empty_cache()
+    return 0.0
+
+
+def _measured_pace(model: dict[str, Any], load: Load, device: torch.device) -> float:
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(1)
         config = build({"model": model}).model

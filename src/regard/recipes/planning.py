@@ -364,6 +364,8 @@ class _Draft:
                 continue
             measured.append(model)
             speed = self._measure(model, self._load())
+            if speed == 0:  # too large for memory, and so are the larger ones
+                break
             if self._speed and speed * 60 * self._minutes < self._wanted_epochs * self._pairs:
                 break
             best = size

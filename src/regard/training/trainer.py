@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.config import TrainConfig
 from regard.errors import Failed
 from regard.models import Learner, Sums
-from regard.nn.devices import float_for_sums, seed_device
+from regard.nn.devices import float_for_sums, is_out_of_memory, seed_device
 from regard.nn.precision import at_least_single
 from regard.runs.weights import set_weights, whole
 from regard.training.batch import Feed, TrainingBatch
@@ -216,7 +216,7 @@ class Trainer:
             try:
                 return self._backward(batches, tokens)
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error) or _is_capturing():
+                if not is_out_of_memory(error) or _is_capturing():
                     raise
             # Outside of the `except`, whose error would keep the failed graph in memory.
             batches = self._halved(batches)
@@ -593,7 +593,3 @@ class Trainer:
 def _is_capturing() -> bool:
     """Whether a CUDA graph is being recorded, in which nothing may be split or waited for."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

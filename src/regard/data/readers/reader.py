@@ -14,6 +14,7 @@ from regard.text.tags import tagged
 from regard.text.vocabulary import normalise
 
 MAX_CHARACTERS = 10_000
+TOO_LONG = f"a text of more than {MAX_CHARACTERS:,} characters"
 _OFTEN = 100_000  # rows between two looks at how far a file has been read
 _HOPELESS = 1_000_000  # rows without a single pair
 Rows = Iterator[tuple[int, Any]]
@@ -85,7 +86,7 @@ class Reader:
                 if not targets:
                     raise Skip("empty target")
                 if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
-                    raise Skip("too long")
+                    raise Skip(TOO_LONG)
                 if self.features is not None:
                     where = f"{name} {self.unit} {line}"
                     source = tagged(source, read_features(self.features(row), where))
@@ -126,5 +127,5 @@ class Reader:
 def text_of(line: bytes) -> str:
     """A line as text, without a byte order mark."""
     if len(line) >= files.MAX_LINE:
-        raise Skip("too long")
+        raise Skip(TOO_LONG)
     return line.removeprefix(b"\xef\xbb\xbf").decode()

@@ -22,7 +22,7 @@ _FIRST_UNITS = 1_000  # that are looked at to find two languages
 _CODES = ("bpt", "ept", "it", "ph", "ut")  # formatting of the program that wrote it: no text
 Unit = dict[str, list[str]]
 """The texts of a translation unit by language."""
-TOO_LONG: Unit = {}
+ENDLESS: Unit = {}
 """Stands for a unit whose texts are longer than any should be."""
 
 
@@ -65,8 +65,8 @@ def tmx_reader(path: Path, layout: Layout) -> Reader:
         return _units(path, layout.encoding, position)
 
     def parse(unit: Unit) -> list[str]:
-        if unit is TOO_LONG:
-            raise Skip("too long")
+        if unit is ENDLESS:
+            raise Skip("more than 1 MB of text")
         if not unit.get(source):
             raise Skip(f"no {source}")
         return [unit[source][0], *unit.get(target, [])]
@@ -203,7 +203,7 @@ class _Parser:
             self._text = None
         elif name == "tu":
             unit = dict(self._unit or {})  # nothing, if another unit began and ended inside it
-            self._units.append(unit if self._size <= MAX_LINE else TOO_LONG)
+            self._units.append(unit if self._size <= MAX_LINE else ENDLESS)
             self._unit = None
         elif name in _CODES:
             self._codes -= 1
