@@ -61,7 +61,8 @@ def draw(picture: str) -> None:
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set(xlabel=label, ylabel="score on test data", ylim=(0, 107 if len(curves) > 1 else None))
+    highest = max(score for points in curves.values() for _, score in points)
+    axes.set(xlabel=label, ylabel="score on test data", ylim=(0, 1.1 * highest))
     axes.legend(loc="lower right", fontsize=9)
     save_figure(figure, HERE / f"own-data-{picture}.png")
 

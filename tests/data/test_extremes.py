@@ -71,7 +71,7 @@ def test_dev_without_a_known_token(train, tmp_path: Path, kind: str) -> None:
 def test_a_line_of_a_hundred_thousand_tokens_is_left_out_and_counted(train) -> None:
     bomb = " ".join(["a"] * 100_000)
     run, said = train(f"{bomb}\tb\n" + "".join(f"a {i}\tb\n" for i in range(30)))
-    assert "pairs.tsv: skipped 1 line: too long (line 1)" in said
+    assert "pairs.tsv: skipped 1 line: a text of more than 10,000 characters (line 1)" in said
     assert run.manifest["skipped"] == 1
 
 

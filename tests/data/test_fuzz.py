@@ -101,7 +101,7 @@ def wanted(data: bytes) -> tuple[list[tuple[int, str, str]], dict[int, str]]:
     lines = data.split(b"\n")
     for number, raw in enumerate(lines if lines[-1] else lines[:-1], 1):
         if len(raw) >= 1_000_000:
-            without[number] = "a text of more than 10,000 characters"
+            without[number] = "a line of 1 MB or more"
             continue
         try:
             text = unicodedata.normalize("NFC", raw.decode("utf-8"))

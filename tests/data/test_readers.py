@@ -62,7 +62,8 @@ def test_a_dirty_file(tmp_path: Path) -> None:
     assert {reason: lines for (_, reason), lines in skipped.first.items()} == {
         "empty line": [2, 15],
         "one column": [3],
-        "a text of more than 10,000 characters": [4, 13],
+        "a text of more than 10,000 characters": [4],
+        "a line of 1 MB or more": [13],
         "empty source": [7],
         "empty target": [8],
         "not UTF-8": [9],

@@ -5,6 +5,7 @@ when killed anywhere.
 import hashlib
 import json
 import multiprocessing
+import os
 import random
 import shutil
 import signal
@@ -15,7 +16,6 @@ import pytest
 
 import regard
 from regard.errors import Interrupted
-from regard.recipes import fitting
 from regard.recipes.reporter import Reporter
 from regard.runs.storage import write_directory
 from regard.training.trainer import Trainer
@@ -438,38 +438,106 @@ def test_what_was_best_within_the_warm_up_was_so_by_chance(tmp_path, judged):
     assert run.config.train.decay_start == 15
 
 
-@pytest.mark.parametrize("moment", ["decided", "before loading", "loaded"])
-def test_stopped_while_training_goes_back(tmp_path, judged, monkeypatch, moment):
+class Killed(BaseException):
+    """No handler of ours catches it."""
+
+
+@pytest.fixture
+def killed_at(monkeypatch):
+    """killed_at(n): training ends at the n-th change of the disk by which it goes back."""
+    left = []  # one entry for each change that it still makes
+
+    def counted(real):
+        def call(*args, **settings):
+            if left:
+                left.pop()
+                if not left:
+                    raise Killed
+            return real(*args, **settings)
+
+        return call
+
+    def begin_at(number):
+        begin = Trainer._begin_decay
+
+        def going_back(trainer, *hooks):
+            monkeypatch.setattr(Trainer, "_begin_decay", begin)  # it is killed only once
+            left.extend([None] * number)
+            begin(trainer, *hooks)
+            left.clear()
+
+        monkeypatch.setattr(Trainer, "_begin_decay", going_back)
+        for name in ("rename", "replace", "unlink", "rmdir"):
+            monkeypatch.setattr(os, name, counted(getattr(os, name)))
+
+    return begin_at
+
+
+@pytest.mark.parametrize("number", range(1, 15))
+def test_killed_while_training_goes_back(tmp_path, judged, killed_at, number):
     """Whatever was done of it, the training that goes on is the same."""
     judged |= PAST_ITS_BEST
     expected = train(tmp_path / "expected", "wsd", **OVERFITTING)
-
-    killed = SystemExit("killed")
-    with monkeypatch.context() as patch:
-        change, load = regard.Run.change, fitting.load_checkpoint
-
-        def decided(run, config):
-            change(run, config)
-            raise killed
-
-        def loaded(run, trainer, warn):
-            if trainer.progress.step == 0:
-                return load(run, trainer, warn)
-            if moment == "loaded":
-                load(run, trainer, warn)
-            raise killed
-
-        if moment == "decided":
-            patch.setattr(regard.Run, "change", decided)
-        else:
-            patch.setattr(fitting, "load_checkpoint", loaded)
-        with pytest.raises(SystemExit):
-            train(tmp_path / "run", "wsd", **OVERFITTING)
+    killed_at(number)
+    with pytest.raises(Killed):
+        train(tmp_path / "run", "wsd", **OVERFITTING)
 
     run = regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
     assert digests(run) == digests(expected)
     assert log(run) == log(expected)
     assert run.checkpoints() == expected.checkpoints()
+    assert not list(run.path.glob("**/*.tmp"))
+
+
+def damage(run, name):
+    file = run / "checkpoints" / name / "optimizer.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def test_training_does_not_go_back_to_a_damaged_checkpoint(tmp_path, judged, monkeypatch):
+    """Then nothing is lost: the decay begins where training stands."""
+    judged |= PAST_ITS_BEST | {19: 0.95}
+    begin = Trainer._begin_decay
+
+    def damaged(trainer, *hooks):
+        damage(tmp_path / "run", "step-00000009")
+        begin(trainer, *hooks)
+
+    monkeypatch.setattr(Trainer, "_begin_decay", damaged)
+    run = train(tmp_path / "run", "wsd", **OVERFITTING)
+    assert (run.config.train.decay_start, run.config.train.decay_end) == (15, 19)
+
+
+def test_training_does_not_go_back_to_a_checkpoint_that_is_gone(tmp_path, judged):
+    """The best of a shorter training: its decay was better, so that it was deleted."""
+    judged |= {9: 0.9, 12: 0.899, 15: 0.899, 19: 0.95}
+    short = train(tmp_path / "run", "wsd", **OVERFITTING)
+    assert short.config.train.decay_start == 15
+    assert "step-00000009" not in short.checkpoints()
+
+    judged |= {18: 0.5, 21: 0.5}
+    longer = regard.train(
+        "copy", out=short.path, resume=True, reporter=Silent(), train={"steps": 200}
+    )
+    assert longer.config.train.decay_start == 21
+    assert longer.checkpoints()[-1] == f"step-{longer.config.train.decay_end:08d}"
+
+
+def test_a_full_disk_does_not_end_a_training_that_goes_back(tmp_path, judged, monkeypatch):
+    judged |= PAST_ITS_BEST
+    expected = train(tmp_path / "expected", "wsd", **OVERFITTING)
+    rewind = regard.Run.rewind_log
+
+    def refused(run, step):
+        if step == 9:
+            raise OSError(28, "No space left on device", "log.jsonl")
+        rewind(run, step)
+
+    monkeypatch.setattr(regard.Run, "rewind_log", refused)
+    run = train(tmp_path / "run", "wsd", **OVERFITTING)
+    assert learned(run, 11) == learned(expected, 11)
 
 
 def steps_done(out):

@@ -131,7 +131,7 @@ def test_a_run_that_had_ended_says_so(told, tiny):
 class Curve:
     """A run whose dev accuracy was so at steps 1, 2, 3 …, and where its decay began."""
 
-    def __init__(self, values, *, metric="accuracy", minutes=10.0, seconds=0.0):
+    def __init__(self, values, *, metric="accuracy", minutes=10.0, seconds=0.0, given_up=0):
         start = len(values)
         train = TrainConfig(
             schedule="wsd",
@@ -144,6 +144,7 @@ class Curve:
         self.steps = start + 3
         self._values = values
         self._seconds = seconds
+        self.progress = SimpleNamespace(given_up=given_up)
 
     def looks(self):
         metric = self.config.train.metric
@@ -157,7 +158,7 @@ class Curve:
 
 
 def advice(curve):
-    trainer = SimpleNamespace(config=curve.config.train, steps=curve.steps)
+    trainer = SimpleNamespace(config=curve.config.train, steps=curve.steps, progress=curve.progress)
     return advice_about_time(curve, trainer)
 
 
@@ -182,6 +183,12 @@ def test_a_loss_that_still_falls_is_told_as_it_is():
 @pytest.mark.parametrize("values", [[0.0] * 6, [0.5, 0.9, 0.9, 0.9, 0.9, 0.9], [0.9, 0.5, 0.5]])
 def test_no_more_time_is_advised_where_dev_stood_still(values):
     assert "would hardly help" in advice(Curve(values, seconds=480))
+
+
+def test_no_more_time_is_advised_where_dev_became_worse():
+    """Its last look before the decay is the best one, since training went back to it."""
+    rising = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert "would hardly help" in advice(Curve(rising, seconds=60, given_up=3))
 
 
 def test_no_advice_where_nobody_looked():

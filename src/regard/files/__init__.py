@@ -14,7 +14,15 @@ the link is inside a run.
 from regard.files.disk import create, disk_faults_told, move, remove, sync
 from regard.files.log import append
 from regard.files.output import MANIFEST, output, write_output
-from regard.files.whole import ASIDE, copy_folder, new_folder, write_bytes, write_text, writing
+from regard.files.whole import (
+    ASIDE,
+    copy_folder,
+    new_folder,
+    remove_whole,
+    write_bytes,
+    write_text,
+    writing,
+)
 
 __all__ = [
     "ASIDE",
@@ -27,6 +35,7 @@ __all__ = [
     "new_folder",
     "output",
     "remove",
+    "remove_whole",
     "sync",
     "write_bytes",
     "write_output",

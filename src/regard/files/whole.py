@@ -93,6 +93,16 @@ def _links_to_folders(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.is_symlink() and path.is_dir()]
 
 
+def remove_whole(path: Path) -> None:
+    """Delete a folder so that nobody sees a part of it: it gets another name first."""
+    aside = aside_of(path)
+    try:
+        move(path, aside)
+    except FileNotFoundError:
+        return
+    remove(aside)
+
+
 def aside_of(path: Path) -> Path:
     """A name beside this one that nobody else has: `.NAME.PROCESS-NUMBER.tmp`."""
     while True:

@@ -28,6 +28,7 @@ from regard.scoring import bleu, bleu_applies, exact_match
 from regard.training.checkpoint import (
     average_checkpoints,
     count_kept,
+    find_best,
     load_checkpoint,
     save_average,
     save_checkpoint,
@@ -171,6 +172,7 @@ def _train(
                     tick=hooks.tick,
                     stop=hooks.stop,
                     decide=hooks.decide,
+                    find_best=hooks.find_best,
                     go_back=hooks.go_back,
                 )
                 break
@@ -268,16 +270,28 @@ class _Hooks:
                 f"settings; training continues, and notes it with the next checkpoint"
             )
 
+    def find_best(self) -> int:
+        """The step of the best checkpoint, if training can go on from it; 0: it cannot."""
+        with disk_faults_told(self._run.path):
+            return find_best(self._run, self._trainer)
+
     def go_back(self) -> None:
         """Load the checkpoint from which the decay begins. The time that has passed still counts.
 
-        If that checkpoint is damaged, training goes on from the one before it.
+        A full disk does not end training: then the log still has what was given up.
         """
         trainer = self._trainer
         progress = trainer.progress
         seconds = progress.seconds
-        with disk_faults_told(self._run.path):
+        try:
             load_checkpoint(self._run, trainer, self._reporter.warn)
+        except OSError as error:
+            self._reporter.warn(f"{self._problem(error)}: the log was not cut; training continues")
+        start = trainer.config.decay_start
+        if progress.step > start:
+            raise Failed(
+                f"{self._run.path}: the checkpoint of step {start:,}, the best, cannot be read"
+            )
         since = seconds - progress.seconds
         progress.seconds += since
         progress.logged_at += since

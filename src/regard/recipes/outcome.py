@@ -146,7 +146,7 @@ def advice_about_time(run: Run, trainer: Trainer) -> str:
     name = config.metric.removeprefix("custom:").replace("_", " ")
     before = max(values[:-count])
     after = max(values[-count:])
-    if after - before <= WORTH * abs(before) or _went_back(run):
+    if after - before <= WORTH * abs(before) or trainer.progress.given_up:
         return f"More time would hardly help: dev {name} had almost stopped improving."
     longer = f"train.steps={2 * trainer.steps}"
     if _seconds_at_decay(run) >= (1 - DECAY) * 60 * config.minutes > 0:
@@ -157,28 +157,15 @@ def advice_about_time(run: Run, trainer: Trainer) -> str:
     )
 
 
-def _went_back(run: Run) -> bool:
-    """Whether the learning rate fell from where dev was best, since it had become worse."""
-    config = run.config.train
-    is_best = _progress_at_decay(run).get("best_name") == f"step-{config.decay_start:08d}"
-    is_late = _seconds_at_decay(run) >= (1 - DECAY) * 60 * config.minutes > 0
-    return is_best and config.patience > 0 and not is_late and config.decay_end != config.steps
-
-
 def _seconds_at_decay(run: Run) -> float:
     """How long training had taken when the learning rate began to fall; 0: nobody knows."""
-    seconds = _progress_at_decay(run).get("seconds")
-    return float(seconds) if isinstance(seconds, int | float) else 0.0
-
-
-def _progress_at_decay(run: Run) -> dict[str, Any]:
-    """Where training stood when the learning rate began to fall; empty: nobody knows."""
     try:
         files = run.checkpoint(f"step-{run.config.train.decay_start:08d}")
         progress = parse_json(files["progress.json"])
     except (OSError, UserError, KeyError, ValueError):
-        return {}
-    return progress if isinstance(progress, dict) else {}
+        return 0.0
+    seconds = progress.get("seconds") if isinstance(progress, dict) else None
+    return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
 def _amount(run: Run, trainer: Trainer) -> str:
@@ -192,6 +179,9 @@ def _amount(run: Run, trainer: Trainer) -> str:
 
     speed = epochs * run.manifest["pairs"] / max(1e-9, progress.seconds)
     passes = f"{round(epochs, 2):,g} epoch{'' if epochs == 1 else 's'}"
+    if progress.given_up:
+        beyond = counted(progress.given_up, "step")
+        return f"Trained for {steps} ({passes}), and {beyond} beyond the best, in {time}."
     return f"Trained for {steps} ({passes}) in {time}: {speed:,.0f} examples/s."
 
 

@@ -180,9 +180,12 @@ class Pace:
 
         total: 0 where nobody knows; None: as before.
         """
+        self._noted_at = time.monotonic()
+        if done < self.done:  # training went back: the speed so far was that of other steps
+            self.start = done
+            self._began = self._noted_at
         self.done = done
         self._at_most = at_most
-        self._noted_at = time.monotonic()
         if total is not None:
             self.total = total
 

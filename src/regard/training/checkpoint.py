@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from regard.errors import Failed, UserError
-from regard.files import remove
+from regard.files import remove, remove_whole
 from regard.runs import storage
 from regard.runs.run import SHORTER, Run
 from regard.runs.weights import check_weights, get_weights, set_weights, spread, whole
@@ -106,7 +106,7 @@ def go_back_to_decay(run: Run, warn: Callable[[str], None]) -> int:
     files = earlier.files | {"progress.json": json.dumps(progress).encode()}
     storage.write_directory(run.path / "checkpoints" / earlier.name, files)
     for name in reversed(later):
-        remove(run.path / "checkpoints" / name)
+        remove_whole(run.path / "checkpoints" / name)
     return int(progress["step"])
 
 
@@ -159,16 +159,24 @@ def _regular(run: Run, trainer: Trainer) -> list[str]:
     return regular
 
 
+def find_best(run: Run, trainer: Trainer) -> int:
+    """The step of the best checkpoint, if training can go on from it; 0: it cannot."""
+    step = 0
+    name = trainer.progress.best_name
+    if trainer.world.rank == 0 and name in run.checkpoints():
+        with suppress(storage.Corrupt):
+            step = int(_read(run, name).progress["step"])
+    return int(trainer.world.tell(str(step)))
+
+
 def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> bool:
     """Go on from the newest checkpoint that is whole.
 
-    Those of steps that training went back from are deleted: see `Trainer.fit`. Returns False if
-    there is none: training starts from the beginning.
+    Those of steps that training went back from are not looked at, and deleted: see `Trainer.fit`.
+    Returns False if there is none: training starts from the beginning.
     """
-    if trainer.world.rank == 0:
-        _drop_left_behind(run, trainer)
-    trainer.world.wait()
-    newest, damaged = _newest(run, warn)
+    left_behind = _left_behind(run, trainer)
+    newest, damaged = _newest(run, warn, without=left_behind)
     if newest is None:
         if trainer.world.rank == 0:
             run.rewind_log(0)
@@ -190,30 +198,46 @@ def load_checkpoint(run: Run, trainer: Trainer, warn: Callable[[str], None]) -> 
     trainer.from_json(newest.progress)
     trainer.progress.finished = trainer.is_over()
 
-    if trainer.world.rank == 0:
-        _warn_of_best(run, warn)
-        _point(run, trainer, newest.name)
-        run.rewind_log(trainer.progress.step)
-        if damaged:
-            run.log("fallback", step=trainer.progress.step, damaged=damaged)
     trainer.world.wait()  # until all have read it
+    try:
+        if trainer.world.rank == 0:
+            _drop(run, left_behind)
+            _warn_of_best(run, warn)
+            _point(run, trainer, newest.name)
+            run.rewind_log(trainer.progress.step)
+            if damaged:
+                run.log("fallback", step=trainer.progress.step, damaged=damaged)
+    finally:
+        trainer.world.wait()  # until all is as they found it
     return True
 
 
-def _drop_left_behind(run: Run, trainer: Trainer) -> None:
-    """Delete the checkpoints of steps after the one at which the decay begins, but not of it."""
+def _left_behind(run: Run, trainer: Trainer) -> list[str]:
+    """Checkpoints of steps after the beginning of the decay that are not part of this decay.
+
+    Training went back from them to where dev was best.
+    """
     if not trainer.config.decay_end:
-        return
-    for name in reversed(run.checkpoints()):
+        return []
+    names = []
+    for name in run.checkpoints():
         step = int(name.removeprefix("step-"))
         if step <= trainer.config.decay_start:
-            break
-        try:
-            progress = _read(run, name).progress
-        except storage.Corrupt:  # whoever loads it says so
             continue
-        if progress.get("decay_end", trainer.decay_of(step)) != trainer.decay_of(step):
-            remove(run.path / "checkpoints" / name)
+        try:
+            decay_end = _read(run, name).progress.get("decay_end", trainer.decay_of(step))
+        except storage.Corrupt:  # whoever looks for the newest says so
+            continue
+        if decay_end != trainer.decay_of(step):
+            names.append(name)
+    return names
+
+
+def _drop(run: Run, names: Sequence[str]) -> None:
+    """Delete checkpoints, the newest first, each at once: nobody ever sees a part of one."""
+    for name in reversed(names):
+        with suppress(OSError):  # a reader has it open on NFS: it is left behind once more
+            remove_whole(run.path / "checkpoints" / name)
 
 
 def _warn_of_best(run: Run, warn: Callable[[str], None]) -> None:
@@ -248,13 +272,14 @@ def _read(run: Run, name: str) -> _Whole:
 
 
 def _newest(
-    run: Run, warn: Callable[[str], None], until: str = ""
+    run: Run, warn: Callable[[str], None], until: str = "", without: Sequence[str] = ()
 ) -> tuple[_Whole | None, list[str]]:
     """The newest checkpoint that is whole, and the damaged ones after it.
 
-    until: the name of the last one that may be; all, if empty.
+    until: the name of the last one that may be; all, if empty. without: names that do not count.
     """
     names = [name for name in run.checkpoints() if not until or name <= until]
+    names = [name for name in names if name not in without]
     damaged: list[str] = []
     for name in reversed(names):
         try:

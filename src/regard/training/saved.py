@@ -78,9 +78,10 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "skipped": _are_skipped,
     "tokens_read": _is_count,
     "logged_at": _is_finite,
+    "given_up": _is_count,
     "decay_end": _is_count,
     "totals": lambda value: _is_list_of(len(COUNTED), value),
     "guard": lambda value: isinstance(value, dict),
 }
-LATER = ("latest", "tokens_read", "logged_at", "decay_end")
+LATER = ("latest", "tokens_read", "logged_at", "given_up", "decay_end")
 """What checkpoints of older versions do not have."""

@@ -36,6 +36,8 @@ Decide = Callable[[int, int], None]
 """decide(start, end): note the steps of the decay where every resumed training will find them."""
 GoBack = Callable[[], None]
 """go_back(): load the checkpoint from which the decay that was decided begins."""
+FindBest = Callable[[], int]
+"""find_best(): the step of the best checkpoint, if training can go on from it; else 0."""
 
 DECAY = 0.2
 """Share of a training with schedule=wsd over which its learning rate falls to zero."""
@@ -80,6 +82,8 @@ class Progress:
     """Since the last line of the log."""
     logged_at: float = 0.0
     """Seconds at the last line of the log."""
+    given_up: int = 0
+    """Steps that were trained beyond the best, and given up when training went back to it."""
 
 
 Tick = Callable[[Progress], None]
@@ -299,8 +303,8 @@ class Trainer:
     def _average(self) -> None:
         """Move the moving average towards the weights.
 
-        At first it follows faster than `train.ema` says, so that it is always an average over the
-        last tenth of the steps at most: the first weights are worth nothing.
+        At first it follows faster than `train.ema` says, so that what it averages is on average no
+        older than a tenth of the steps so far: the first weights, random ones, are soon forgotten.
         """
         step = self.progress.step
         share = max(1 - self.config.ema, 9 / (10 + step))
@@ -318,13 +322,15 @@ class Trainer:
         tick: Tick,
         stop: Callable[[], bool],
         decide: Decide | None = None,
+        find_best: FindBest | None = None,
         go_back: GoBack | None = None,
     ) -> None:
         """Train to the end, or until stop() says so.
 
         save() keeps everything; tick() is called after each step. decide() is called once in a
-        training with schedule=wsd, before the first step of its decay; go_back() after it, if the
-        decay begins at an earlier step than this.
+        training with schedule=wsd, before the first step of its decay. If dev has become worse by
+        then, and find_best() knows a checkpoint, the decay begins at that one: go_back() is called
+        after decide().
         """
         config = self.config
         progress = self.progress
@@ -332,7 +338,7 @@ class Trainer:
         last = time.monotonic()
         while progress.step < self.steps and not progress.finished:
             if self._is_time_to_decay():
-                self._begin_decay(save, decide, go_back)
+                self._begin_decay(save, decide, find_best, go_back)
                 config = self.config
             first = progress.step * config.accumulate
             self.update([self.batches(first + i) for i in range(config.accumulate)])
@@ -416,7 +422,11 @@ class Trainer:
         return self.world.any(few_left or self.is_late() or self.has_waited())
 
     def _begin_decay(
-        self, save: Callable[[], Any], decide: Decide | None, go_back: GoBack | None
+        self,
+        save: Callable[[], Any],
+        decide: Decide | None,
+        find_best: FindBest | None,
+        go_back: GoBack | None,
     ) -> None:
         """Decide where the decay begins and how long it takes, and note it before its first step.
 
@@ -424,7 +434,13 @@ class Trainer:
         that step: without it, nobody could go back to it later.
         """
         now = self.progress.step
-        start = self._best_step() if go_back is not None and self._is_past_its_best() else now
+        start = now
+        if find_best is not None and go_back is not None and self._is_past_its_best():
+            best = find_best()
+            # What was best in the first steps, when the rate was still rising, was so by chance.
+            if max(1, 2 * self.config.warmup) <= best < now:
+                start = best
+
         end = int(self.world.tell(str(start + self._decay_steps(start))))
         if start == now:
             save()
@@ -433,20 +449,14 @@ class Trainer:
         self.set_decay(start, end)
         if go_back is not None and start < now:
             go_back()
-
-    def _best_step(self) -> int:
-        """The step at which dev was best; 0: it was never looked at, or nothing was saved."""
-        return int(self.progress.best_name.removeprefix("step-") or 0)
+            self.progress.given_up = now - start
 
     def _is_past_its_best(self) -> bool:
-        """Whether dev has not only stopped improving, but become worse: overfitting.
-
-        What was best during the warm-up was so by chance.
-        """
+        """Whether dev has not only stopped improving, but become worse: overfitting."""
         progress = self.progress
+        is_known = math.isfinite(progress.latest)  # older versions did not note it
         is_worse = progress.latest - progress.best > WORSE * abs(progress.best)
-        by_chance = self._best_step() < max(1, 2 * self.config.warmup)
-        return self.has_waited() and is_worse and not by_chance
+        return self.has_waited() and is_known and is_worse
 
     def _decay_steps(self, start: int) -> int:
         """A quarter of the steps before it, which makes a fifth of all; fewer if time is short.

@@ -127,5 +127,5 @@ class Reader:
 def text_of(line: bytes) -> str:
     """A line as text, without a byte order mark."""
     if len(line) >= files.MAX_LINE:
-        raise Skip(TOO_LONG)
+        raise Skip("a line of 1 MB or more")
     return line.removeprefix(b"\xef\xbb\xbf").decode()
