@@ -69,7 +69,7 @@ def test_a_dirty_file(tmp_path: Path) -> None:
         "not UTF-8": [9],
     }
     assert "pairs.tsv: skipped 1 line: one column (line 3)" in skipped.lines()
-    assert "pairs.tsv: skipped 2 lines: too long (lines 4, 13)" in skipped.lines()
+    assert "pairs.tsv: skipped 1 line: a line of 1 MB or more (line 13)" in skipped.lines()
 
 
 def test_skipped_counts_all_names_ten_and_reads_twice(tmp_path: Path) -> None:
