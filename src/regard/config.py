@@ -519,8 +519,8 @@ class TrainConfig(Bounded):
     )
     ema: float = setting(
         0.0,
-        "Decay of a moving average of the weights, used in evaluation and decoding; smaller in "
-        "early steps. 0: off.",
+        "Decay of a moving average of the weights, smaller at first, used to evaluate and decode. "
+        "0: off.",
         least=0,
         below=1,
     )
