@@ -189,6 +189,11 @@ def test_data_list():
     assert all(task in call("data", "list") for task in TASKS)
 
 
+@pytest.mark.parametrize("verb", ["train", "data inspect"])
+def test_help_says_what_data_is(verb):
+    assert "A built-in task" in call(*verb.split(), "--help")
+
+
 def test_data_inspect(pairs_file):
     said = call("data", "inspect", pairs_file)
     assert "one column (line 41)" in said

@@ -10,6 +10,7 @@ import pytest
 import regard
 from regard.config import merge
 from regard.errors import UserError
+from regard.recipes import preparing
 from regard.recipes.reporter import Reporter
 
 
@@ -53,7 +54,7 @@ EMPTY = {
 @pytest.mark.parametrize(("line", "reason"), EMPTY.values(), ids=EMPTY)
 def test_only_empty_sides_are_refused(train, line: str, reason: str) -> None:
     with pytest.raises(
-        UserError, match=f"no usable pairs for train .*: pairs.tsv: skipped 20 lines: {reason}"
+        UserError, match=rf"no usable pairs \(a pair.*: pairs.tsv: skipped 20 lines: {reason}"
     ) as error:
         train(line * 20)
     assert "\n" not in str(error.value)
@@ -85,11 +86,51 @@ def test_a_pair_of_a_hundred_thousand_tokens_is_left_out_and_counted(train) -> N
     assert run.manifest["pairs"] + run.manifest["skipped"] <= 61
 
 
-def test_near_duplicates_are_told(train, tmp_path: Path) -> None:
-    (tmp_path / "train.tsv").write_text("Go on .\tx\nstop\ty\n")
-    (tmp_path / "dev.tsv").write_text("stop\ty\ngo  on!\tx\nGO ON\tx\nnew\ty\n")
-    _, said = train(tmp_path)
-    assert (
+LEAKS = {  # dev sources: the warning, up to what it means for scores
+    "one": (["stop"], "1 of the dev sources also occurs in the training data: "),
+    "two": (["stop", "wait"], "2 of the dev sources also occur in the training data: "),
+    "one, and one nearly": (
+        ["stop", "GO ON"],
         "1 of the dev sources also occurs in the training data "
-        "(2 more differ only in case or punctuation)" in said
-    )
+        "(1 more differs only in case or punctuation): ",
+    ),
+    "two, and two nearly": (
+        ["stop", "wait", "go  on!", "GO ON"],
+        "2 of the dev sources also occur in the training data "
+        "(2 more differ only in case or punctuation): ",
+    ),
+    "one nearly": (
+        ["GO ON"],
+        "1 of the dev sources differs from a training source only in case or punctuation: ",
+    ),
+    "two nearly": (
+        ["go  on!", "GO ON"],
+        "2 of the dev sources differ from a training source only in case or punctuation: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sources", "warning"), LEAKS.values(), ids=LEAKS)
+def test_dev_sources_that_training_has_are_told(train, tmp_path: Path, sources, warning) -> None:
+    (tmp_path / "train.tsv").write_text("Go on .\tx\nstop\ty\nwait\tz\n")
+    (tmp_path / "dev.tsv").write_text("".join(f"{source}\ty\n" for source in [*sources, "new"]))
+    _, said = train(tmp_path)
+    means = "will" if "also" in warning else "may"
+    assert f"{warning}dev scores {means} be too high\n" in said
+    assert said.count("of the dev sources") == 1
+
+
+def test_no_dev_source_that_training_has_is_no_topic(train, tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("Go on .\tx\nstop\ty\n")
+    (tmp_path / "dev.tsv").write_text("new\ty\n")
+    _, said = train(tmp_path)
+    assert "dev sources" not in said
+
+
+def test_how_many_sentences_sources_have_is_told_by_all_of_a_sorted_file(train, monkeypatch):
+    """The first half are single sentences."""
+    monkeypatch.setattr(preparing, "SENTENCES_SAMPLE", 12)
+    one = "".join(f"Stop {i}.\tx\n" for i in range(40))
+    two = "".join(f"Stop {i}. Go on now.\tx y\n" for i in range(40))
+    run, _ = train(one + two)
+    assert 0.3 < run.manifest["several_sentences"] < 0.7

@@ -443,6 +443,19 @@ def test_a_pipe_is_read_as_often_as_needed() -> None:
         os.close(descriptor)
 
 
+def test_the_copy_of_a_pipe_is_closed_at_exit() -> None:
+    """An unclosed file is a ResourceWarning, told by whoever runs Python with -X dev."""
+    script = "from regard.data.splits import open_data; open_data('/dev/stdin', dev=0, test=0)"
+    ended = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", script],
+        input="a\tb\nc\td\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stderr == ""
+
+
 def test_a_run_trained_on_a_pipe_keeps_its_test_pairs(tmp_path: Path, tiny: Any) -> None:
     lines = "".join(f"a {n}\tb {n}\n" for n in range(60))
     descriptor = piped(lines.encode())

@@ -157,9 +157,7 @@ def test_columns_by_number(tmp_path: Path) -> None:
     content = "1\tone\tuno\n2\ttwo\tdos\n"
     splits = opened(tmp_path / "pairs.tsv", content, source="3", target="2")
     assert texts(splits) == [("uno", "one"), ("dos", "two")]
-    assert splits.reading == [
-        "pairs.tsv: column 1 ('1') is not used (to choose columns, set data.source and data.target)"
-    ]
+    assert splits.reading == ["pairs.tsv: column 1 ('1') is not used"]
     assert "no column 4; it has 3" in refused(tmp_path / "pairs.tsv", source="4", target="1")
     assert "no column 0; it has 3" in refused(tmp_path / "pairs.tsv", source="0", target="1")
     assert "the same column" in refused(tmp_path / "pairs.tsv", source="1", target="1")
@@ -251,6 +249,8 @@ def test_a_third_column_is_named(tmp_path: Path) -> None:
         "and data.target)"
     )
     assert splits.reading == [f"pairs.tsv: {told}"]
+    chosen = opened(tmp_path / "pairs.tsv", source="1", target="2")
+    assert chosen.reading == ["pairs.tsv: columns 3 ('CC-BY 2.0'), 4 ('me') are not used"]
     assert texts(splits) == [("a", "b"), ("c", "d")]
 
     late = "a\tb\n" * 30_000 + "a\tb\tlate\n"  # beyond what is looked at first

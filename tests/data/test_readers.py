@@ -148,6 +148,17 @@ def test_json_keys_that_are_not_there_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.jsonl", '{"en": "a", "fr": "b"}')
     with pytest.raises(UserError, match=r"line 1: no 'source' and 'target'; it has 'en', 'fr'"):
         both(path)
+    with pytest.raises(UserError, match=r"no 'de'; it has 'en', 'fr' \(try data.target=fr\)"):
+        both(path, source="en", target="de")
+    with pytest.raises(UserError, match=r"no 'de'; it has 'en', 'fr' \(try data.source=en\)"):
+        both(path, source="de", target="fr")
+
+
+def test_json_keys_that_may_be_meant_are_offered(tmp_path: Path) -> None:
+    """Also a list of targets, but no list of numbers."""
+    path = write(tmp_path / "pairs.jsonl", '{"en": "a", "fr": ["b", "c"], "counts": [1, 2]}')
+    with pytest.raises(UserError, match=r"\(try data.source=en data.target=fr\)"):
+        both(path)
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import regard.recipes.fitting
 from regard.files.disk import NamedFile
 from regard.runs.claim import Claim
 from regard.runs.run import Run
+from regard.runs.storage import read_directory
 from regard.training.trainer import Trainer
 
 state = {"inside": False, "count": 0}
@@ -92,6 +93,14 @@ def event(kind: str, path: Path, what: str = "") -> None:
         tell.send((kind, str(path.absolute()), what, time.monotonic()))
 
 
+def sound_checkpoints(run) -> list[str]:
+    """The checkpoints on disk, each of them read."""
+    names = run.checkpoints()
+    for name in names:
+        read_directory(run.path / "checkpoints" / name)
+    return names
+
+
 def tell_events() -> None:
     """Tell of every claim and lock just after it is got and just before it is given back."""
     take = Claim.take.__func__
@@ -121,7 +130,8 @@ def tell_events() -> None:
             try:
                 yield
             finally:
-                event("unlocked", run.path)
+                # Listed under the lock: once it is released, another process may replace the run.
+                event("unlocked", run.path, " ".join(sound_checkpoints(run)))
 
     Claim.take = classmethod(taken)  # type: ignore[method-assign]
     Claim.give_back = given_back  # type: ignore[method-assign]

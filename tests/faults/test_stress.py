@@ -301,10 +301,9 @@ def check_lines(stage, one):
     assert code == 2 or not told, about
     if code == 0:
         finished = [e for e in one.events if e.kind == "unlocked"][-1]
-        saved = saved_since_created(stage, finished.folder, finished.when)
-        name = f"step-{LAST:08d}"
-        # One that was killed after it had saved, and before it told, has left its checkpoint.
-        assert name in saved or read_directory(finished.folder / "checkpoints" / name), about
+        # What it saw on disk, not what was told: a process that is killed right after it saved
+        # leaves a checkpoint that nobody heard of, and the run may have been replaced since.
+        assert f"step-{LAST:08d}" in finished.what.split(), about
     elif code < 0:
         assert -code == one.plan.signal != signal.SIGINT, about
     elif code == 2:

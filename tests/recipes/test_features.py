@@ -141,6 +141,10 @@ def test_the_plan_looks_at_the_text_alone(inflections: Path) -> None:
     assert inspection.settings["text"]["tokenizer"] == "characters"
     assert inspection.splits[0].source.mean_words == 1
     assert inspection.reading == []
+    assert inspection.plan[-1] == (
+        "(it would first try this and also Transformer, characters, and train the one that is "
+        "better on dev)"
+    )
     tokens = inspection.samples[0].source_tokens
     assert next(token for token in tokens if token.startswith("<")) == "<N>"
 

@@ -42,7 +42,8 @@ def test_the_end_tells_score_sample_and_file(told):
     assert f"Best dev score: loss {best['loss']:.3f}, perplexity " in said
     assert f"(step {best['step']})." in said
     first = (run.path / "samples.txt").read_text().split("\n\n")[0]
-    assert "".join(f"  {line}\n" for line in first.splitlines()) in said
+    lines = "".join(f"  {line}\n" for line in first.splitlines())
+    assert f"A dev example:\n{lines}" in said
     assert re.search(r"\d+ of 12 sample answers match the reference; see .*samples\.txt\n", said)
 
 

@@ -211,6 +211,25 @@ def test_no_text_is_longer_than_learned_positions():
     assert learned.data.max_length == learned.model.max_positions == 1024
 
 
+def test_no_text_is_longer_than_linformer_reads():
+    long_ones = [(source, "two words") for source, _ in sentences(540, words=1_400)]
+    mixing, _ = plan(long_ones, 1, model={"pattern": "linformer"})
+    assert mixing.data.max_length == mixing.model.max_positions == 1024
+
+
+@pytest.mark.parametrize("pattern", ["performer", "linformer", "lsh"])
+def test_an_approximation_is_not_given_relative_positions(pattern):
+    """Which it would refuse, though nobody has set them."""
+    words = ["jump", "walk", "run", "look", "left", "right", "twice", "and"]
+    rng = random.Random(1)
+    texts = [" ".join(rng.choices(words, k=6)) for _ in range(400)]
+    commands = [(text, text.upper()) for text in texts]
+    usual, _ = plan(commands, 1)
+    assert usual.model.position == "relative"
+    approximate, _ = plan(commands, 1, model={"pattern": pattern})
+    assert approximate.model.position == "sinusoidal"
+
+
 def test_a_few_words_are_not_called_rare():
     """Twenty sentences are too few to call a vocabulary closed, but none of its words is rare."""
     rng = random.Random(1)

@@ -1,14 +1,18 @@
 """The kind of a task is recognised from its pairs: made here, of languages that do not exist."""
 
 import random
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from regard.data.kept import Kept
 from regard.data.pairs import Pair
 from regard.data.splits import Stream, from_iterable
 from regard.recipes import survey as surveying
 from regard.recipes.planning import choose
-from regard.recipes.survey import survey
+from regard.recipes.survey import Side, survey
 
 LATIN = "abcdefghijklmnoprstuvz"
 GREEK = "αβγδεζηθικλμνξοπρστυφχψω"
@@ -147,10 +151,117 @@ def test_hardly_any_pairs(count):
     assert survey(stream(pairs)).source.texts == count
 
 
-def test_a_sample_ends_where_it_has_enough_text(monkeypatch):
-    monkeypatch.setattr(surveying, "SAMPLE_CHARACTERS", 100)
-    measured = survey(stream([("a" * 10, "b" * 10)] * 50))
-    assert (measured.source.texts, measured.pairs) == (5, 50)
+class Counting:
+    """Pairs that are read anew every time, and how many of them were."""
+
+    def __init__(self, pairs):
+        self.pairs = pairs
+        self.read = 0
+
+    def __call__(self):
+        for line, (source, target) in enumerate(self.pairs, 1):
+            self.read += 1
+            yield Pair(source, (target,), line)
+
+
+def raw_stream(pairs):
+    return Stream(Counting(pairs))
+
+
+def kept_stream(pairs):
+    return Stream(Kept(Counting(pairs), Path(tempfile.gettempdir())))
+
+
+def dealt_stream(pairs):
+    """The training pairs of a file of which every second line is a dev pair."""
+    lines = [line for pair in pairs for line in (pair, ("dev", "dev"))]
+    codes = np.tile(np.array([0, 1], np.uint8), len(pairs))
+    return Stream(Kept(Counting(lines), Path(tempfile.gettempdir())), codes)
+
+
+STREAMS = [raw_stream, kept_stream, dealt_stream]
+
+
+@pytest.mark.parametrize("make", STREAMS)
+@pytest.mark.parametrize("limit", ["SAMPLE", "SAMPLE_CHARACTERS"])
+def test_the_order_of_a_file_hardly_matters(make, limit, monkeypatch):
+    """Sorted by length, its first tenth would be half as long as the mean."""
+    rng = random.Random(3)
+    pairs = [sentences(rng) for _ in range(6000)]
+    characters = sum(len(source) + len(target) for source, target in pairs)
+    monkeypatch.setattr(surveying, limit, {"SAMPLE": 600}.get(limit, characters // 10))
+
+    measured = survey(make(sorted(pairs, key=lambda pair: len(pair[0]))))
+    mean = sum(len(source) for source, _ in pairs) / len(pairs)
+    assert measured.pairs == 6000
+    assert measured.source.texts >= 300
+    assert measured.source.mean_characters == pytest.approx(mean, rel=0.06)
+    assert measured.source.long_tokens("characters") > 1.4 * mean
+    assert measured == survey(make(sorted(pairs, key=lambda pair: len(pair[0]))))
+
+
+@pytest.mark.parametrize("limit", ["SAMPLE", "SAMPLE_CHARACTERS"])
+def test_every_second_pair_may_be_of_another_kind(limit, monkeypatch):
+    """Such as translations to and fro: a sample of every second pair would see one kind only."""
+    pairs = [("a", "b"), ("b", "a")] * 2000
+    monkeypatch.setattr(surveying, limit, 1000)
+    measured = survey(raw_stream(pairs))
+    share = measured.source.alphabet["a"] / measured.source.texts
+    assert measured.source.texts >= 200
+    assert share == pytest.approx(0.5, abs=0.15)
+
+
+@pytest.mark.parametrize("make", STREAMS)
+def test_all_of_a_small_file_is_measured(make):
+    """Each text once, in the order of the file."""
+    rng = random.Random(4)
+    pairs = [sentences(rng) for _ in range(500)]
+    expected = Side()
+    for source, _ in pairs:
+        expected.add(source)
+    measured = survey(make(pairs))
+    assert measured.pairs == 500
+    assert measured.source == expected
+    assert list(measured.source.words) == list(expected.words)
+
+
+@pytest.mark.parametrize("make", STREAMS)
+@pytest.mark.parametrize(("count", "texts"), [(99, 99), (100, 100), (101, 100), (1000, 100)])
+def test_a_sample_has_at_most_so_many_pairs(make, count, texts, monkeypatch):
+    monkeypatch.setattr(surveying, "SAMPLE", 100)
+    measured = survey(make([("a", "b")] * count))
+    assert (measured.source.texts, measured.pairs) == (texts, count)
+
+
+def test_a_sample_never_has_more_than_so_many_characters(monkeypatch):
+    """But for the pair that is one too many, not even while it is drawn."""
+    sizes = []
+    half = surveying._half
+
+    def watched(sample, rng):
+        sizes.append(20 * len(sample))
+        return half(sample, rng)
+
+    monkeypatch.setattr(surveying, "SAMPLE_CHARACTERS", 1000)
+    monkeypatch.setattr(surveying, "_half", watched)
+    measured = survey(raw_stream([("a" * 10, "b" * 10)] * 2000))
+    assert set(sizes) == {1020}
+    assert 20 <= measured.source.texts <= 50
+    assert measured.pairs == 2000
+
+
+def test_a_pair_that_is_too_long_alone_is_measured(monkeypatch):
+    monkeypatch.setattr(surveying, "SAMPLE_CHARACTERS", 10)
+    assert survey(raw_stream([("a" * 100, "b")])).source.texts == 1
+
+
+@pytest.mark.parametrize(("make", "passes"), [(raw_stream, 2), (kept_stream, 1)])
+def test_a_large_file_is_read_twice_at_most(make, passes, monkeypatch):
+    monkeypatch.setattr(surveying, "SAMPLE", 10)
+    pairs = make([("a", "b")] * 5000)
+    counting = pairs.read if make is raw_stream else pairs.read._read
+    survey(pairs)
+    assert counting.read == passes * 5000
 
 
 @pytest.mark.parametrize(

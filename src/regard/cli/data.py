@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.bounds import is_none
-from regard.cli.terms import TEXTS, AsJson, FileAndSets, second_file
+from regard.cli.terms import TEXTS, AsJson, Data, FileAndSets, second_file
 from regard.config import DataConfig, merge, parse_overrides
 from regard.display import console, note, plain, say, say_answer, say_json, shell_word, table
 from regard.errors import UserError, counted, nearest
@@ -154,7 +154,7 @@ def _print_fields(fields: dict[str, str], as_json: bool) -> None:
 
 @data.command("inspect")
 def data_inspect(
-    data: Annotated[str, typer.Argument(metavar="DATA")],
+    data: Data,
     settings: FileAndSets = None,
     as_json: AsJson = False,
 ) -> None:

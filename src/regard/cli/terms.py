@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.completion import run_folders, setting_names
+from regard.cli.completion import data_names, run_folders, setting_names
 from regard.config import parse_overrides
 from regard.errors import UserError
 
@@ -30,6 +30,14 @@ Sets = Annotated[
         metavar="[section.name=value]...",
         help="Settings, such as train.steps=1000; `regard settings` lists them.",
         autocompletion=setting_names,
+    ),
+]
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A built-in task, a named corpus, a file or a folder.",
+        autocompletion=data_names,
     ),
 ]
 FileAndSets = Annotated[

@@ -7,23 +7,16 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.completion import data_names, preset_names
+from regard.cli.completion import preset_names
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import FileAndSets, second_file
+from regard.cli.terms import Data, FileAndSets, second_file
 from regard.config import merge, parse_overrides
 from regard.display import say, shell_word
 from regard.errors import UserError
 
 
 def train(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="A built-in task, a named corpus, a file or a folder.",
-            autocompletion=data_names,
-        ),
-    ],
+    data: Data,
     settings: FileAndSets = None,
     preset: Annotated[
         str | None,

@@ -91,18 +91,21 @@ class Stream:
             return len(self.read)
         return sum(1 for _ in self)
 
-    def sample(self, count: int, seed: int) -> Iterable[Pair]:
+    def sample(self, count: int, seed: int, *, total: int | None = None) -> Iterable[Pair]:
         """At most `count` pairs, drawn evenly over the stream, in their order.
 
-        The same seed draws the same pairs.
+        The same seed draws the same pairs. total: how many there are, if the caller has counted
+        them.
         """
-        total = self.count()
+        if total is None:
+            total = self.count()
         if total <= count:
             return self
         chosen = np.zeros(total, np.bool_)
         chosen[_evenly(total, count, seed)] = True
         if not isinstance(self.read, Kept):
             return compress(self, chosen.tolist())
+        self.read.fill()
         if self.codes is None:
             return self.read.select(chosen)
         wanted = self.codes == self.code
@@ -431,8 +434,9 @@ def _some(
         yield pair
     if pair is None:
         why = "; ".join(skipped.lines()[:2]) or "there is nothing after the header"
+        purpose = "" if part == "train" else f" for {part}"
         raise UserError(
-            f"{spec}: no usable pairs for {part} (a pair has a source and a target): {why}"
+            f"{spec}: no usable pairs{purpose} (a pair has a source and a target): {why}"
         )
 
 

@@ -92,7 +92,9 @@ def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspectio
     choices = [str(choice) for choice in first.choices]
     if others:
         names = "; ".join(plan.name for plan in others)
-        choices.append(f"(it would first try {names}, too, and train what is better on dev)")
+        choices.append(
+            f"(it would first try this and also {names}, and train the one that is better on dev)"
+        )
     config = build(merge(chosen, given))
     source, target = learn_tokenizers(config, splits)
 

@@ -226,7 +226,7 @@ def _sample_words(run: Run, samples: list[Sample]) -> list[str]:
     match = "matches" if len(samples) == 1 else "match"
     place = run.path / "samples.txt"
     return [
-        "A dev sentence:",
+        "A dev example:",
         *(f"  {_cut(line)}" for line in sample.lines()),
         f"{right} of {count} {match} the reference; see {place}",
     ]

@@ -53,6 +53,8 @@ TOKENIZER_SAMPLE = 200_000
 docs/log.md, 2026-11-16: held-out text needs 0.17 % more tokens than with a tokenizer learned from
 all of a million pairs, which takes four times as long.
 """
+SENTENCES_SAMPLE = 10_000
+"""Pairs that are looked at for how many sentences their sources have."""
 MOST_TAGS = 10_000
 """Different tags that a column may have; more of them are no tags but texts."""
 
@@ -158,8 +160,9 @@ def prepare(
         f"{counted(len(encoded.corpus), 'training pair')}, {tokens}, {made.parameters:,} parameters"
     )
 
-    several = _share_of_several_sentences(splits.train, made.source)
-    facts = _facts(made.config.data, splits, encoded, leaks, several, base)
+    data = made.config.data
+    several = _share_of_several_sentences(splits.train, made.source, data.seed)
+    facts = _facts(data, splits, encoded, leaks, several, base)
     facts["parameters"] = made.parameters
     if tried:
         facts["trials"] = [trial.facts() for trial in tried]
@@ -431,18 +434,22 @@ def _encode(
 
 
 def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
-    """Say how many dev sources training has seen too."""
-    if not leaks.dev and not leaks.near_dev:
-        return
-    near = ""
-    if leaks.near_dev:
-        differ = "differs" if leaks.near_dev == 1 else "differ"
-        near = f" ({leaks.near_dev:,} more {differ} only in case or punctuation)"
-    occur = "occurs" if leaks.dev == 1 else "occur"
-    reporter.warn(
-        f"{leaks.dev:,} of the dev sources also {occur} in the training data{near}: dev scores "
-        f"will be too high"
-    )
+    """Say how many dev sources training has seen too, or nearly so."""
+    differ = "differs" if leaks.near_dev == 1 else "differ"
+    if leaks.dev:
+        occur = "occurs" if leaks.dev == 1 else "occur"
+        near = ""
+        if leaks.near_dev:
+            near = f" ({leaks.near_dev:,} more {differ} only in case or punctuation)"
+        reporter.warn(
+            f"{leaks.dev:,} of the dev sources also {occur} in the training data{near}: dev scores "
+            f"will be too high"
+        )
+    elif leaks.near_dev:
+        reporter.warn(
+            f"{leaks.near_dev:,} of the dev sources {differ} from a training source only in case "
+            f"or punctuation: dev scores may be too high"
+        )
 
 
 def _facts(
@@ -476,9 +483,10 @@ def _known_characters(observed: _Observed, base: Run | None) -> str:
     return "".join(sorted(observed.characters.union(before)))
 
 
-def _share_of_several_sentences(train: Stream, source: Tokenizer) -> float:
-    """How many of the first sources are more than one sentence, as a share."""
-    texts = [source.text_of(pair.source) for pair in islice(train, 10_000)]
+def _share_of_several_sentences(train: Stream, source: Tokenizer, seed: int) -> float:
+    """How many of the sources are more than one sentence, as a share of a sample of them."""
+    sample = train.sample(SENTENCES_SAMPLE, seed)
+    texts = [source.text_of(pair.source) for pair in sample]
     several = [len(pieces(text)) > 1 for text in texts]
     return sum(several) / max(1, len(several))
 

@@ -43,16 +43,23 @@ class Keys:
             )
         if self.features in (self.source, self.target):
             raise UserError(f"{where}: data.features is the key of the source or of the target")
-        if all(_has(item, key) for key in (self.source, self.target)):
+        missing = {
+            f"data.{side}": shortened(key)
+            for side, key in (("source", self.source), ("target", self.target))
+            if not _has(item, key)
+        }
+        if not missing:
             return
         names = [*_names(item)]
-        texts = [name for name in names if _is_text(_get(item, name))]
-        advice = "set data.source and data.target"
-        if len(texts) == 2 and "".join(texts).isprintable():
-            advice = f"try data.source={shortened(texts[0])} data.target={shortened(texts[1])}"
+        texts = [name for name in names if _is_text_or_texts(_get(item, name))]
+        unused = [name for name in texts if name not in (self.source, self.target)]
+        advice = f"set {' and '.join(missing)}"
+        if len(unused) == len(missing) and "".join(unused).isprintable():
+            words = [f"{name}={shortened(key)}" for name, key in zip(missing, unused)]
+            advice = f"try {' '.join(words)}"
         raise UserError(
-            f"{where}: no {shortened(self.source)!r} and {shortened(self.target)!r}; it has "
-            f"{listed(names)} ({advice})"
+            f"{where}: no {' and '.join(map(repr, missing.values()))}; it has {listed(names)} "
+            f"({advice})"
         )
 
     def unused(self, file: str, item: Mapping[str, Any]) -> list[str]:
@@ -105,6 +112,12 @@ def _check_characters(text: str) -> None:
 
 def _is_text(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not isinstance(value, Number))
+
+
+def _is_text_or_texts(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_text, value))
+    return _is_text(value)
 
 
 def _get(item: Mapping[str, Any], key: str) -> Any:

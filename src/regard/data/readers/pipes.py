@@ -1,5 +1,6 @@
 """Pipes that a shell has opened, such as <(zcat pairs.tsv.gz): read once, copied, read again."""
 
+import atexit
 import io
 import os
 import re
@@ -43,6 +44,7 @@ def copy_of_pipe(path: Path) -> BinaryIO:
                 f"the pairs to a file instead"
             ) from None
         _copies[key] = copy
+        atexit.register(copy.close)
     return io.BufferedReader(_Reading(_copies[key].fileno()))
 
 

@@ -71,7 +71,8 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     sample = _some_rows(form, start.text())[form.preface :]
     columns = _columns(path, sample, layout)
     width = _width(sample, columns)
-    notes = _notes(path, form, columns, sample)
+    is_chosen = layout.source is not None and layout.target is not None
+    notes = _notes(path, form, columns, sample, is_chosen=is_chosen)
     if plain_name(path).lower().endswith(".csv"):
         notes += _separator_notes(path, form, start)
     if columns.names is None and layout.header == "auto" and sample:
@@ -81,7 +82,8 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     if form.separator == "\t" and not form.quoted and columns.used == (0, 1):
         if not any(b"\t" in line for line in start.lines()):
             _offer_another_reading(path, start)
-        plain_tsv = _PlainTsv(path, notes, noted=columns.names is not None and width > 2)
+        noted = columns.names is not None and width > 2
+        plain_tsv = _PlainTsv(path, notes, noted=noted, is_chosen=is_chosen)
         plain_tsv.look_at(start.lines())
 
         def lines(position: ReadSoFar | None) -> Rows:
@@ -300,7 +302,9 @@ def _width(sample: list[list[str]], columns: _Columns) -> int:
     return max(widths, key=widths.__getitem__, default=2)
 
 
-def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) -> list[str]:
+def _notes(
+    path: Path, form: _Form, columns: _Columns, sample: list[list[str]], *, is_chosen: bool
+) -> list[str]:
     """What a person should know about how a table is read."""
     notes = []
     if form.separator == "\t" and form.quoted:
@@ -322,7 +326,7 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
             for column, name in enumerate(names)
             if column not in used
         }
-        notes += _unused_notes(path, unused, sample[1:], is_named=True)
+        notes += _unused_notes(path, unused, sample[1:], is_named=True, is_chosen=is_chosen)
     elif sample and (form.quoted or used != (0, 1)):
         width = _width(sample, columns)
         row = next((row for row in sample if len(row) == width), [])
@@ -331,7 +335,7 @@ def _notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) 
             for column, cell in enumerate(row)
             if column not in used
         }
-        notes += _unused_notes(path, unused, sample, is_named=False)
+        notes += _unused_notes(path, unused, sample, is_named=False, is_chosen=is_chosen)
     return notes
 
 
@@ -351,11 +355,17 @@ def _header_notes(path: Path, form: _Form, columns: _Columns, sample: list[list[
 
 
 def _unused_notes(
-    path: Path, unused: dict[int, str], rows: list[list[str]], *, is_named: bool
+    path: Path,
+    unused: dict[int, str],
+    rows: list[list[str]],
+    *,
+    is_named: bool,
+    is_chosen: bool,
 ) -> list[str]:
     """Say which columns are not read, or what the only one of them is for.
 
     unused: what each is called, by its number, which counts from 0. is_named: whether by a header.
+    is_chosen: whether the user has chosen the columns that are read.
     """
     if not unused:
         return []
@@ -365,17 +375,15 @@ def _unused_notes(
         purpose = extra_column(column + 1, cells, is_named=is_named)
         if purpose is not None:
             return [f"{path.name}: {purpose}"]
-    return [f"{path.name}: {_columns_text(list(unused.values()))}"]
+    return [f"{path.name}: {_columns_text(list(unused.values()), is_chosen=is_chosen)}"]
 
 
-def _columns_text(unused: list[str]) -> str:
+def _columns_text(unused: list[str], *, is_chosen: bool) -> str:
     s = "s" if len(unused) > 1 else ""
     are = "are" if len(unused) > 1 else "is"
     more = ", …" if len(unused) > 5 else ""
-    return (
-        f"column{s} {', '.join(unused[:5])}{more} {are} not used (to choose columns, set "
-        f"data.source and data.target)"
-    )
+    advice = "" if is_chosen else " (to choose columns, set data.source and data.target)"
+    return f"column{s} {', '.join(unused[:5])}{more} {are} not used{advice}"
 
 
 def _short(text: str) -> str:
@@ -389,10 +397,11 @@ def _short(text: str) -> str:
 class _PlainTsv:
     """The first two columns of a TSV without quotes: the usual file, and the fastest to read."""
 
-    def __init__(self, path: Path, notes: list[str], *, noted: bool) -> None:
+    def __init__(self, path: Path, notes: list[str], *, noted: bool, is_chosen: bool) -> None:
         self._path = path
         self._notes = notes
         self._noted = noted  # that there are more columns has been told
+        self._is_chosen = is_chosen  # the user has named the two columns
 
     def look_at(self, lines: Iterable[bytes]) -> None:
         """Note what is to be told of the first lines."""
@@ -434,7 +443,7 @@ class _PlainTsv:
             return
         self._noted = True
         unused = [f"{number} ({_short(cell)!r})" for number, cell in enumerate(cells, 3)]
-        self._notes.append(f"{self._path.name}: {_columns_text(unused)}")
+        self._notes.append(f"{self._path.name}: {_columns_text(unused, is_chosen=self._is_chosen)}")
 
 
 def _decoded(line: bytes) -> str:
