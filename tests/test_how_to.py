@@ -51,6 +51,12 @@ def test_look_inside(folder, monkeypatch):
     assert (folder / "page.html").exists()
 
 
+def test_long_texts():
+    names = {}
+    exec(compile(python_of("long-texts.md"), "long-texts.md", "exec"), names)
+    assert names["output"].shape == names["x"].shape
+
+
 def test_own_data(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     few = 'data={"features": "tags"}'

@@ -34,6 +34,11 @@ ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
 PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
 TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
 Tie = Literal["none", "inputs", "target", "all"]
+PatternName = Literal["full", "window", "chunked", "bigbird", "linformer", "performer", "lsh"]
+APPROXIMATE = ("linformer", "performer", "lsh")
+"""Patterns that compute something cheaper than attention, and near to it."""
+BOTH_WAYS = ("linformer", "lsh")
+"""Of these, those whose every token depends on all others, later ones included."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,39 @@ class TransformerConfig(Bounded):
         "Which target tokens may look at which source tokens; custom:Name for your own.",
         custom=True,
     )
+    pattern: PatternName = setting(
+        "full", "For long texts: which source tokens see which. full: all of them."
+    )
+    decoder_pattern: PatternName = setting(
+        "full", "The same for target tokens, which see earlier ones only."
+    )
+    window: int = setting(
+        64,
+        "Tokens on each side that a token sees (window), or of a chunk (chunked, bigbird, lsh).",
+        least=1,
+        most=10**6,
+    )
+    neighbors: int = setting(
+        1, "Chunks on each side that a chunk sees (chunked). 0: itself only.", least=0, most=1000
+    )
+    random_blocks: int = setting(
+        2, "Random chunks that a chunk sees (bigbird).", least=0, most=1000
+    )
+    global_tokens: int = setting(
+        0,
+        "First tokens that see all and that all see (window, bigbird).",
+        least=0,
+        most=10**4,
+    )
+    features: int = setting(
+        256,
+        "Random features (performer), or mixtures of keys to attend to (linformer).",
+        least=1,
+        most=10**5,
+    )
+    rounds: int = setting(
+        2, "How many times tokens are hashed into buckets (lsh).", least=1, most=100
+    )
     norm: Literal["layer", "rms", "none"] = setting("layer", "Normalization layer.")
     placement: Literal["pre", "post"] = setting(
         "pre", "Normalize before each sublayer (pre) or after its residual connection (post)."
@@ -249,7 +287,7 @@ class TransformerConfig(Bounded):
         0.0, "Dropout inside the feed-forward layers.", least=0, below=1
     )
     max_positions: int = setting(
-        1024, "Maximum sequence length with learned positions.", least=1, most=10**6
+        1024, "Maximum sequence length with learned positions or linformer.", least=1, most=10**6
     )
     relative_clip: int = setting(
         16,
@@ -273,6 +311,11 @@ class TransformerConfig(Bounded):
         return {self.encoder_mask, self.decoder_mask, self.cross_mask} != {"none"}
 
     @property
+    def has_patterns(self) -> bool:
+        """Whether some tokens do not see all others."""
+        return {self.pattern, self.decoder_pattern} != {"full"}
+
+    @property
     def ends_with_norm(self) -> bool:
         """Whether there is a norm after the last layer."""
         if self.final_norm == "auto":
@@ -284,6 +327,7 @@ class TransformerConfig(Bounded):
         self._check_heads()
         self._check_rotary()
         self._check_wait()
+        self._check_patterns()
 
     def _check_heads(self) -> None:
         if self.width % self.heads:
@@ -311,6 +355,43 @@ class TransformerConfig(Bounded):
             raise UserError(
                 f"model.wait={self.wait} needs a causal encoder: set model.causal=true as well"
             )
+
+    def _check_patterns(self) -> None:
+        self._check_masks_of_patterns()
+        for name in ("pattern", "decoder_pattern"):
+            if getattr(self, name) in APPROXIMATE:
+                self._check_approximation(name)
+
+    def _check_approximation(self, name: str) -> None:
+        """An approximation computes softmax(q·k) v for all heads alike, and nothing else."""
+        given = f"model.{name}={getattr(self, name)}"
+        looks_back = name == "decoder_pattern" or self.causal
+        if looks_back and getattr(self, name) in BOTH_WAYS:
+            side = "a decoder" if name == "decoder_pattern" else "a causal encoder"
+            raise UserError(
+                f"{given} mixes every token with later ones, which {side} must not see: use "
+                f"window, chunked, bigbird or performer"
+            )
+        if self.score == "additive" or self.score.startswith("custom:"):
+            raise UserError(f"{given} needs model.score=dot, scaled_dot or multiplicative")
+        if self.position in ("relative", "alibi") or self.position.startswith("custom:"):
+            raise UserError(
+                f"{given} does not work with model.position={self.position}, which adds to the "
+                f"score of each pair of tokens: use sinusoidal, learned, rotary or none"
+            )
+        if self.attention_dropout:
+            raise UserError(f"{given} has no weights to drop: set model.attention_dropout=0")
+
+    def _check_masks_of_patterns(self) -> None:
+        """A mask of the user's own is a whole matrix, which a pattern is there to avoid."""
+        for side, pattern in (("encoder", self.pattern), ("decoder", self.decoder_pattern)):
+            mask = getattr(self, f"{side}_mask")
+            if pattern != "full" and mask != "none":
+                name = "pattern" if side == "encoder" else "decoder_pattern"
+                raise UserError(
+                    f"model.{name}={pattern} does not work with model.{side}_mask={mask}: let your "
+                    f"own mask hide what the pattern would, and set model.{name}=full"
+                )
 
 
 @dataclass(frozen=True)
@@ -727,6 +808,11 @@ class Config:
             raise UserError(
                 f"train.path={self.train.path} does not support your own masks: use "
                 f"train.path=auto or plain"
+            )
+        if isinstance(self.model, TransformerConfig) and self.model.has_patterns:
+            raise UserError(
+                f"train.path={self.train.path} does not support model.pattern and "
+                f"model.decoder_pattern: use train.path=auto or plain"
             )
         if not isinstance(self.model, TransformerConfig):
             raise UserError(

@@ -143,6 +143,47 @@ def transformers() -> Iterator[tuple[str, TransformerConfig]]:
         "wait-3-rotary": {"causal": True, "wait": 3, "position": "rotary"},
         "wait-3-additive": {"causal": True, "wait": 3, "position": "relative", "score": "additive"},
         "masks": OWN_MASKS,
+        "window": {"pattern": "window", "decoder_pattern": "window", "window": 2},
+        "window-globals": {
+            "pattern": "window",
+            "decoder_pattern": "window",
+            "window": 1,
+            "global_tokens": 1,
+            "position": "rotary",
+        },
+        "chunked": {
+            "pattern": "chunked",
+            "decoder_pattern": "chunked",
+            "window": 3,
+            "neighbors": 0,
+            "position": "relative",
+        },
+        "chunked-neighbors": {
+            "pattern": "chunked",
+            "decoder_pattern": "chunked",
+            "window": 2,
+            "score": "additive",
+        },
+        "bigbird": {
+            "pattern": "bigbird",
+            "decoder_pattern": "bigbird",
+            "window": 1,
+            "random_blocks": 1,
+            "global_tokens": 1,
+            "position": "alibi",
+        },
+        "performer": {"pattern": "performer", "decoder_pattern": "performer", "features": 8},
+        "performer-rotary": {
+            "pattern": "performer",
+            "decoder_pattern": "performer",
+            "features": 8,
+            "position": "rotary",
+            "score": "dot",
+        },
+        "linformer": {"pattern": "linformer", "features": 4},
+        "lsh": {"pattern": "lsh", "window": 2, "rounds": 2, "position": "rotary"},
+        "wait-2-performer": {"causal": True, "wait": 2, "pattern": "performer", "features": 8},
+        "wait-2-window": {"causal": True, "wait": 2, "pattern": "window", "window": 2},
     }
     for name, changes in others.items():
         yield f"transformer-{name}", tiny_transformer(**changes)
@@ -202,7 +243,10 @@ def model(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2
 REPEATABLE = {
     n: c
     for n, c in VARIANTS.items()
-    if isinstance(c, TransformerConfig) and c.position != "learned" and not c.has_own_masks
+    if isinstance(c, TransformerConfig)
+    and c.position != "learned"
+    and not c.has_own_masks
+    and not c.has_patterns
 }
 
 

@@ -141,6 +141,7 @@ def test_the_translators_record(model, letters, sum_error):
     together.
     """
     has_own_masks = model.decoder.mask_rule is not None or model.decoder.cross_rule is not None
+    has_patterns = model.encoder.pattern is not None or model.decoder.pattern is not None
     result = Translator(model, letters, letters)("abc  ni")
     record = result.attention
     assert record is result.attention  # computed once
@@ -172,10 +173,17 @@ def test_the_translators_record(model, letters, sum_error):
             assert (matrix >= 0).all()
             if how != "max":
                 np.testing.assert_allclose(matrix.sum(-1), 1, rtol=0, atol=often)
-            if how != "rollout" or (block != "cross" and not model.encoder.causal):
+            # A rollout goes through the layers in between.
+            spreads = block == "cross" or model.encoder.causal or has_patterns
+            if how != "rollout" or not spreads:
                 assert (matrix[hidden] == 0).all()
         if block == "decoder":
-            assert (hidden == ~np.tri(len(record.target), dtype=bool)).all()
+            seen = np.tri(len(record.target), dtype=bool)
+            if model.decoder.pattern is not None:
+                places = torch.arange(len(seen))
+                allowed = model.decoder.pattern.allows(places[:, None], places, places[-1] + 1)
+                seen &= allowed.numpy()
+            assert (hidden == ~seen).all()
         words = record.words().blocks[block]
         np.testing.assert_allclose(words.sum(-1), 1, rtol=0, atol=often)
     words = record.words()

@@ -10,7 +10,7 @@ import itertools
 import pytest
 import torch
 
-from regard.nn import SCORES, Layout, Mask, attend
+from regard.nn import SCORES, Layout, Mask, Window, attend
 
 choose = pytest.importorskip("regard.nn.fast.choose")
 lengths = pytest.importorskip("regard.nn.fast.lengths")
@@ -23,7 +23,7 @@ MASKS = {
     "causal": lambda queries, keys: Mask(causal=True, offset=max(0, keys - queries)),
     "lengths": lambda queries, keys: Mask(key_lengths=torch.tensor([keys, 2])),
     "empty rows": lambda queries, keys: Mask(key_lengths=torch.tensor([keys, 0])),
-    "window": lambda queries, keys: Mask(window=2, offset=max(0, keys - queries)),
+    "window": lambda queries, keys: Mask(pattern=Window(1), offset=max(0, keys - queries)),
 }
 KINDS = [torch.float64, torch.float32, torch.bfloat16]
 

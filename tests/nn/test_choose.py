@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.nn import Attention, Layout, Mask, SelfAttention
+from regard.nn import Attention, Layout, Mask, SelfAttention, Window
 from regard.nn.fast import choose
 from regard.nn.fast.choose import (
     HeadsCase,
@@ -74,7 +74,7 @@ def test_packed_rows_go_to_the_kernel_of_variable_length(rows):
         {"key_layout": layout_of(9)},
         {"query_layout": layout_of(8, offsets=False)},
         {"key_layout": layout_of(90, offsets=False)},
-        {"mask": Mask(window=3)},
+        {"mask": Mask(pattern=Window(2))},
         {"mask": Mask(causal=True)},
         {"mask": Mask(extra=torch.ones(1, 1, 1, 90, dtype=torch.bool), filled=True)},
         {"mask": Mask(key_lengths=torch.tensor([90, 0]))},

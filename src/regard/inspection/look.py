@@ -71,8 +71,12 @@ def _by_block(record: Record) -> tuple[dict[str, Weights], dict[str, Weights]]:
     for name, calls in record.weights.items():
         block = block_of(name)
         # An attention that was called once per step left a piece per step.
-        weights[block].append(torch.cat(calls, dim=2)[0])  # (H, T, S)
-        norms[block].append(record.norms[name][0])
+        of_layer = torch.cat(calls, dim=2)[0]  # (H, T, S)
+        norms_of_layer = record.norms[name][0]  # (H, S)
+        if name in record.mixtures:
+            continue  # they belong to no tokens
+        weights[block].append(of_layer)
+        norms[block].append(norms_of_layer)
     return _stacked(weights), _stacked(norms)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import OWN, Batch
 from regard.models.learner import Learner, Sums
-from regard.nn import Layout
+from regard.nn import Layout, Pattern
 from regard.nn.kernels import cross_entropy
 from regard.nn.masks import Rule
 from regard.nn.precision import at_least_single
@@ -54,6 +54,8 @@ class Encoder(nn.Module):
     """Why an encoder that is not causal cannot read a growing source, and what to do."""
     mask_rule: Rule | None = None
     """The user's own mask of self-attention."""
+    pattern: Pattern | None = None
+    """Which tokens see which, for long texts. None: all."""
 
     def forward(
         self,
@@ -94,6 +96,8 @@ class Decoder(nn.Module):
     """Source tokens that the first target token sees; each further one sees one more. 0: all."""
     mask_rule: Rule | None = None
     """The user's own mask of self-attention."""
+    pattern: Pattern | None = None
+    """Which tokens see which, for long texts. None: all."""
     cross_rule: Rule | None = None
     """The user's own mask of attention to the source."""
 

@@ -81,9 +81,14 @@ def _transformer(config: TransformerConfig, source_size: int, target_size: int) 
     if config.position == "relative":
         positions = layers * 2 * (2 * config.relative_clip + 1) * head
 
+    mixtures = 0
+    if config.pattern == "linformer":
+        mixtures = config.encoder_layers * config.features * config.max_positions
+
     tables = _tables(config.tie, width, source_size, target_size)
     output = _output(config.tie, width, target_size) + config.output_bias * target_size
-    return attentions * attention + layers * feed + last_norms + positions + tables + output
+    blocks = attentions * attention + layers * feed + mixtures
+    return blocks + last_norms + positions + tables + output
 
 
 def _rnn(config: RNNConfig, source_size: int, target_size: int) -> int:

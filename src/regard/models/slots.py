@@ -15,7 +15,8 @@ hypotheses, after two steps:
 Hypotheses 0 and 1 grew from the same one, so both look at slot 0. To choose among hypotheses means
 to pick rows of `seen` (B, K, S), a few bits; keys and values stay where they are. What no
 hypothesis looks at any more (slot 2) is left behind when they are copied anyway: when other
-sentences join, and when the room that is reserved for slots is full.
+sentences join, and when the room that is reserved for slots is full. So is what a pattern hides
+from all later tokens: with a window, no more slots are kept than it reaches.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.models.seq2seq import Memory
-from regard.nn import KeyValue, Mask
+from regard.nn import KeyValue, Mask, Pattern
 from regard.nn.state import spare_slots
 
 
@@ -49,6 +50,8 @@ class TransformerState:
     """In training, instead of `cross`: the packed states, which each block projects itself."""
     wait: int = 0
     """Wait-k (Ma et al. 2019): target token t sees wait + t tokens of the source. 0: all."""
+    pattern: Pattern | None = None
+    """Which of the slots of its past a token may look at, for long targets. None: all."""
     source_mask: Mask | None = None
     """The mask of the source in the step before, good as long as it is of the same lengths."""
 
@@ -88,8 +91,10 @@ class TransformerState:
 
     def masks(self, sight: Tensor | None, places: Tensor) -> tuple[Mask, Mask]:
         """The masks of the target and of the source, for new tokens at these places (B, K · T)."""
-        past = Mask(causal=True, offset=self.slots)
+        past = Mask(causal=True, offset=self.slots, pattern=self.pattern, filled=True)
         if sight is not None:
+            if self.pattern is not None:
+                sight = sight & self._within_pattern(places)
             past = Mask(extra=sight[:, None], filled=True)  # a token sees at least itself
 
         source = self.source_mask
@@ -97,6 +102,13 @@ class TransformerState:
             reach = self.reach(places)
             source = Mask(key_lengths=reach, filled=True)  # a source holds at least <eos>
         return past, source
+
+    def _within_pattern(self, places: Tensor) -> Tensor:
+        """(B, K · T, S + K · T): what the pattern allows tokens at these places (B, K · T)."""
+        assert self.pattern is not None
+        read = torch.cat((self.slot_positions, places), 1)  # (B, S + K · T)
+        no_length = places.new_zeros(())  # a target is not complete yet
+        return self.pattern.allows(places[:, :, None], read[:, None], no_length)
 
     def _still_good(self, source: Mask) -> bool:
         """Whether a mask was made of these very lengths, not only of equal ones: that is cheap."""
@@ -132,6 +144,7 @@ class TransformerState:
             at=self.at[sentences],
             seen=None if one else self._seen()[sentences[:, None], beams],
             wait=self.wait,
+            pattern=self.pattern,
         )
 
     def join(self, other: TransformerState) -> TransformerState:
@@ -156,6 +169,7 @@ class TransformerState:
             at=torch.cat((self.at, other.at)),
             seen=torch.cat(seen),
             wait=self.wait,
+            pattern=self.pattern,
         )
 
     def with_room(self, tokens: int) -> TransformerState:
@@ -164,12 +178,16 @@ class TransformerState:
         If they do not fit into the reserved room, the slots are copied to a larger one, without
         those that no hypothesis looks at any more: of a beam, that is most of them.
         """
-        if self.seen is None or not self.own or not self.own[0].is_full(tokens):
+        if not self.own or (self.seen is None and self.pattern is None):
             return self
-        slots = self._used()  # (B, S')
-        spare = tokens + spare_slots(slots.shape[1])
-        own = tuple(kv.gather(slots, spare=spare) for kv in self.own)
-        return replace(self, own=own, seen=self._seen_among(slots))
+        slots = self.own[0]
+        is_unreserved = slots.storage is None and self.pattern is not None  # a prefix was read
+        if not slots.is_full(tokens) and not is_unreserved:
+            return self
+        used = self._used()  # (B, S')
+        spare = tokens + spare_slots(used.shape[1])
+        own = tuple(kv.gather(used, spare=spare) for kv in self.own)
+        return replace(self, own=own, seen=self._seen_among(used))
 
     def _own_or_empty(self) -> tuple[KeyValue, ...]:
         """`own`; before the first token, as many without a slot."""
@@ -184,6 +202,8 @@ class TransformerState:
         S' is the most of any sentence. A sentence that has fewer is filled up with unused ones.
         """
         used = self._seen().any(1)  # (B, S)
+        if self.pattern is not None:
+            used = used & ~self.pattern.is_forgotten(self.slot_positions, self.at[:, None])
         most = int(used.sum(1).max()) if self.slots else 0
         used_first = used.byte().argsort(dim=1, descending=True, stable=True)  # (B, S)
         return used_first[:, :most]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.config import TransformerConfig
 from regard.errors import UserError
+from regard.models.long_texts import make_approximation
 from regard.models.seq2seq import Decoder, Encoder, Memory
 from regard.models.slots import TransformerState
 from regard.nn import (
@@ -21,6 +22,7 @@ from regard.nn import (
     KeyValue,
     Layout,
     Mask,
+    Pattern,
     Position,
     Score,
 )
@@ -42,9 +44,15 @@ class BlockParts:
     encoder_mask: Rule | None = None
     decoder_mask: Rule | None = None
     cross_mask: Rule | None = None
+    encoder_pattern: Pattern | None = None
+    decoder_pattern: Pattern | None = None
 
     def make_block(self, config: TransformerConfig, *, crossing: bool) -> Block:
         """A new block of the encoder or, crossing, of the decoder."""
+        pattern = config.decoder_pattern if crossing else config.pattern
+        approximation = make_approximation(config, pattern)
+        # A block of the user's own need not know what nobody asked for.
+        options = {} if approximation is None else {"approximation": approximation}
         return self.block(
             config.width,
             heads=config.heads,
@@ -61,6 +69,7 @@ class BlockParts:
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
             activation_dropout=config.activation_dropout,
+            **options,
         )
 
     def make_position(self, config: TransformerConfig, *, in_attention: bool) -> Position:
@@ -117,6 +126,7 @@ class TransformerEncoder(Encoder):
         self.causal = config.causal
         self.heads = config.heads
         self.mask_rule = parts.encoder_mask
+        self.pattern = parts.encoder_pattern
 
     def forward(
         self,
@@ -137,7 +147,13 @@ class TransformerEncoder(Encoder):
 
         # A source holds at least <eos>, so only the user's own mask can hide all of it.
         known = None if layout.full else lengths
-        sight = Mask(key_lengths=known, causal=self.causal, filled=True)
+        # Under a pattern, padding may be out of sight of all tokens.
+        sight = Mask(
+            key_lengths=known,
+            causal=self.causal,
+            pattern=self.pattern,
+            filled=self.pattern is None,
+        )
         own = OwnMask("encoder_mask", self.mask_rule, mask, self.heads)
         sight = own.on_top_of(sight, positions, positions)
 
@@ -166,7 +182,8 @@ class TransformerEncoder(Encoder):
         everything = torch.arange(end, device=source.device).expand(source.shape[0], -1)  # (B, end)
         positions = everything[:, start:]  # (B, S)
         own = OwnMask("encoder_mask", self.mask_rule, None, self.heads)
-        mask = own.on_top_of(Mask(causal=True, offset=start), positions, everything)
+        past = Mask(causal=True, offset=start, pattern=self.pattern, filled=True)
+        mask = own.on_top_of(past, positions, everything)
 
         x = self._entered(source, positions, layout)  # (N, D)
         read_by_blocks: list[KeyValue] = []
@@ -206,6 +223,7 @@ class TransformerDecoder(Decoder):
         self.wait = config.wait
         self.heads = config.heads
         self.mask_rule = parts.decoder_mask
+        self.pattern = parts.decoder_pattern
         self.cross_rule = parts.cross_mask
 
     def decoding_bytes(self, beams: int, tokens: int) -> int:
@@ -230,6 +248,7 @@ class TransformerDecoder(Decoder):
             lengths=memory.lengths,
             at=before_first,
             wait=self.wait,
+            pattern=self.pattern,
         )
         if memory.layout is not None:
             return replace(start, raw=memory)
@@ -271,6 +290,11 @@ class TransformerDecoder(Decoder):
         """
         if positions is not None:
             check_positions("target_positions", positions, tokens)
+            if self.pattern is not None:
+                raise UserError(
+                    "target_positions do not work with model.decoder_pattern, which goes by the "
+                    "places of tokens: leave out one of them"
+                )
         rows, steps = tokens.shape
         sentences = len(state.lengths)
         beams = rows // sentences
@@ -287,7 +311,7 @@ class TransformerDecoder(Decoder):
         if mask is None:  # one of the user's own was made for these slots
             state = state.with_room(beams * steps)
         sight = None  # one hypothesis, which sees everything before it
-        if beams > 1 or state.seen is not None:
+        if beams > 1 or state.seen is not None or (self.pattern is not None and state.own):
             sight = state.sight(beams, steps)  # (B, K · T, S + K · T)
         target_mask, source_sight = state.masks(sight, order)
         source_mask = source_sight

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from regard.errors import UserError, counted, only_fast_is_missing
 from regard.nn.kernels import dropout
 from regard.nn.masks import Layout, Mask, masked_softmax
 from regard.nn.names import look_up
+from regard.nn.patterns.approximation import Approximation
 from regard.nn.positions import POSITIONS, Position
 from regard.nn.precision import autocast_type
 from regard.nn.scores import SCORES, Score
@@ -24,6 +26,9 @@ try:
 except ModuleNotFoundError as error:
     only_fast_is_missing(error)
     choose = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from regard.nn.fast.blocked import Blocks
 
 
 def attend(
@@ -51,12 +56,16 @@ class Record:
         self.names = names
         self.weights: dict[str, list[Tensor]] = {}
         self.norms: dict[str, Tensor] = {}
+        self.mixtures: set[str] = set()
+        """Attentions whose weights are of mixtures of tokens (Linformer), not of tokens."""
 
     def add(self, module: "Attention", weights: Tensor, value: Tensor) -> None:
         name = self.names.get(id(module))
         if name is None:
             return
 
+        if module.approximation is not None and not module.approximation.weighs_tokens:
+            self.mixtures.add(name)
         self.weights.setdefault(name, []).append(weights.detach())
         self.norms[name] = module.lengths(value.detach())
 
@@ -98,7 +107,8 @@ class Attention(nn.Module):
     all heads together (default: width). output: of the result (default: width). score: a name of
     `SCORES` or a class. position: a name of `POSITIONS` that acts inside attention (`relative`,
     `rotary`, `alibi`), or an object. projections=False: the textbook's raw form; one head compares
-    the query itself with the keys themselves and pools the values themselves.
+    the query itself with the keys themselves and pools the values themselves. approximation: for
+    long texts, something cheaper than a softmax over all keys, such as `Performer`.
 
     >>> attention = Attention(64, heads=4)
     >>> query = torch.randn(2, 5, 64)  # (B, T, D)
@@ -129,6 +139,7 @@ class Attention(nn.Module):
         projections: bool = True,
         bias: bool = True,
         dropout: float = 0.0,
+        approximation: Approximation | None = None,
     ) -> None:
         super().__init__()
         key_width = key_width or width
@@ -164,6 +175,27 @@ class Attention(nn.Module):
         self._head_width = self.score.query_width
         self._widths = (width, key_width, value_width)
         self._plain = type(self.position) is Position and type(self.score).prepare is Score.prepare
+        self.approximation = approximation
+        if approximation is not None:
+            self._check_approximation(dropout)
+
+    def _check_approximation(self, dropout: float) -> None:
+        """An approximation computes softmax(scale · q·k) v, and nothing else."""
+        assert self.approximation is not None
+        size = (self.approximation.heads, self.approximation.width)
+        if size != (self.heads, self._head_width):
+            raise UserError(
+                f"the approximation is for {counted(size[0], 'head')} of width {size[1]}, the "
+                f"attention has {counted(self.heads, 'head')} of width {self._head_width}"
+            )
+        if self._scale is None:
+            raise UserError("an approximation of attention needs a score that is a product: dot …")
+        adds = (type(self.position).key_term, type(self.position).value_term)
+        if adds != (Position.key_term, Position.value_term):
+            name = type(self.position).__name__
+            raise UserError(f"an approximation of attention does not work with {name} positions")
+        if dropout:
+            raise UserError("an approximation of attention has no weights for dropout: leave it 0")
 
     def _make_projections(
         self, width: int, key_width: int, value_width: int, inner: int, bias: bool
@@ -355,6 +387,16 @@ class Attention(nn.Module):
         memory = self.project(states, layout=key_layout)
         return self.attend_to(x, memory, mask, positions, layout)
 
+    def _approximate(self, q: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
+        """What each head pools by its approximation: (B, H, T, D)."""
+        approximation = self.approximation
+        assert approximation is not None
+        assert self._scale is not None
+        if self.fused and approximation.applies(mask, q.shape[2], len(memory)):
+            return approximation(q, memory.key, memory.value, mask, self._scale)
+        weights = approximation.weights(q, memory.key, mask, self._scale)
+        return approximation.pool(weights, memory.value, mask)
+
     def look(
         self,
         q: Tensor,
@@ -367,26 +409,65 @@ class Attention(nn.Module):
         if positions is None:
             positions = _count(q)
 
-        case = self._heads_case(q, memory, mask, positions)
-        kernel = None if case is None else choose.heads_kernel(case)
-
-        weights = None  # (B, H, T, S)
         record = _watching()
-        if record is not None or kernel is None:
+        weights = None  # (B, H, T, S)
+        if record is not None:
             weights = self._weights(q, memory, mask, positions)
-        if record is not None and weights is not None:
             record.add(self, weights, memory.value)
 
-        if case is not None and kernel is not None:
-            context = kernel(case)  # (B, H, T, D)
+        if self.approximation is not None:
+            return self._finished(self._approximate(q, memory, mask), layout)
+        blocks = None if choose is None else choose.blocks_of(mask, q, memory)
+        if blocks is not None:
+            context = self._context_by_blocks(blocks, q, memory, mask, positions)
         else:
-            assert weights is not None
-            context = self._pool(weights, memory, positions)  # (B, H, T, D)
+            context = self._context(q, memory, mask, positions, weights)  # (B, H, T, D)
+        return self._finished(context, layout)
 
+    def _finished(self, context: Tensor, layout: Layout | None) -> Tensor:
+        """What the heads pooled (B, H, T, D) -> (B, T, D), or packed (N, D) with a layout."""
         context = context.transpose(1, 2).flatten(2)  # (B, T, inner)
         if layout is not None:
             context = layout.pack(context)  # (N, inner)
         return self.output(context)
+
+    def _context(
+        self,
+        q: Tensor,
+        memory: KeyValue,
+        mask: Mask,
+        positions: Tensor,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """What each head pools: (B, H, T, D). weights: if they are known already."""
+        case = self._heads_case(q, memory, mask, positions)
+        kernel = None if case is None else choose.heads_kernel(case)
+        if case is not None and kernel is not None:
+            return kernel(case)
+        if weights is None:
+            weights = self._weights(q, memory, mask, positions)
+        return self._pool(weights, memory, positions)
+
+    def _context_by_blocks(
+        self, blocks: "Blocks", q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor
+    ) -> Tensor:
+        """`_context` of a mask with a pattern, in time and memory that grow with T, not T²."""
+        queries = blocks.queries(q)  # (B · N, H, C, D)
+        places = blocks.positions(positions.expand(len(q), -1))  # (B · N, C)
+        gathering = blocks.memory(memory)
+        contexts = [
+            self._context(queries[part.rows], gathering.of(part), part.mask, places[part.rows])
+            for part in blocks.parts(memory.key)
+        ]  # (R, H, C, D) each
+        context = blocks.back(torch.cat(contexts))  # (B, H, T, D)
+
+        seers = blocks.global_tokens
+        if not seers or mask.causal:  # a causal global token sees global tokens only
+            return context
+        of_seers = self._context(
+            q[:, :, :seers], memory, replace(mask, pattern=None, _made={}), positions[:, :seers]
+        )  # (B, H, G, D)
+        return torch.cat((of_seers, context[:, :, seers:]), 2)
 
     def lengths(self, value: Tensor) -> Tensor:
         """How long a vector each head adds to the output for a value (Kobayashi et al. 2020).
@@ -402,7 +483,10 @@ class Attention(nn.Module):
     # ---- the readable path ----
 
     def _weights(self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor) -> Tensor:
-        """(B, H, T, S), before dropout."""
+        """(B, H, T, S), before dropout; of an approximation, what it has in place of them."""
+        if self.approximation is not None:
+            assert self._scale is not None
+            return self.approximation.weights(q, memory.key, mask, self._scale)
         scores = self.score(q, memory.key)
         term = self.position.key_term(q, positions, memory.positions)
         return masked_softmax(scores if term is None else scores + term, mask)
@@ -420,7 +504,7 @@ class Attention(nn.Module):
         self, x: Tensor, mask: Mask, layout: Layout, key_layout: Layout
     ) -> "choose.RowsCase | None":
         """A call with rows (N, D). None: there are no kernels, only the readable path."""
-        if choose is None:
+        if choose is None or self.approximation is not None:
             return None
         dtype = autocast_type(x.device.type) or x.dtype
         common = self._common(mask, layout.length, key_layout.length, x.device.type)
@@ -476,6 +560,7 @@ class SelfAttention(Attention):
         position: str | Position | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        approximation: Approximation | None = None,
     ) -> None:
         super().__init__(
             width,
@@ -487,6 +572,7 @@ class SelfAttention(Attention):
             position=position,
             bias=bias,
             dropout=dropout,
+            approximation=approximation,
         )
 
     def _make_projections(

@@ -6,6 +6,7 @@ computes the same on packed rows, with keys and values that were kept: our model
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from regard.errors import UserError
 from regard.nn.attention import Attention, SelfAttention
 from regard.nn.layers import FeedForward, Residual
 from regard.nn.masks import Layout, Mask
+from regard.nn.patterns.approximation import Approximation
 from regard.nn.positions import Position
 from regard.nn.scores import Score
 from regard.nn.state import KeyValue
@@ -49,29 +51,28 @@ class _Sublayers(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
+        approximation: Approximation | None = None,
     ) -> None:
         super().__init__()
-
-        def attention(kind: type[Attention], position: str | Position | None) -> Attention:
-            return kind(
-                width,
-                heads=heads,
-                score=score,
-                position=position,
-                bias=bias,
-                dropout=attention_dropout,
-            )
+        common: dict[str, Any] = {
+            "heads": heads,
+            "score": score,
+            "bias": bias,
+            "dropout": attention_dropout,
+        }
 
         def wrapped() -> Residual:
             return Residual(
                 width, norm=norm, placement=placement, dropout=dropout, residual=residual
             )
 
-        self.attention = attention(SelfAttention, position)
+        self.attention: Attention = SelfAttention(
+            width, position=position, approximation=approximation, **common
+        )
         self.attention_residual = wrapped()
         if crossing:
-            no_position = None  # positions in the source cannot be compared with the target's
-            self.cross = attention(Attention, no_position)
+            # Without positions: those of the source cannot be compared with those of the target.
+            self.cross = Attention(width, **common)
             self.cross_residual = wrapped()
 
         self.feedforward = feedforward

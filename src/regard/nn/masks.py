@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.nn.patterns.pattern import Pattern
 
 Rule = Callable[[Tensor, Tensor], Tensor]
 """Which query may look at which key, by their positions: bool, True = may look.
@@ -53,8 +54,8 @@ class Mask:
     """Query t attends only to keys up to `offset + t`."""
     offset: int = 0
     """Number of keys before that of the first query, such as cached ones."""
-    window: int | None = None
-    """A query attends only to keys at a distance smaller than this."""
+    pattern: Pattern | None = None
+    """Sparse attention: a query attends only to keys that the pattern allows, such as Window(8)."""
     extra: Tensor | None = None
     """A custom mask, applied as well: bool, broadcastable to (B, H, T, S)."""
     filled: bool = False
@@ -155,7 +156,7 @@ class Mask:
     @property
     def never_empty(self) -> bool:
         """Whether every query is known to see something, without waiting for a GPU."""
-        if self.extra is not None or self.window is not None:
+        if self.extra is not None or self.pattern is not None:
             return self.filled
         lengths = self.key_lengths
         if lengths is None:
@@ -178,8 +179,9 @@ class Mask:
         allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
         if self.causal:
             allowed = allowed & (key <= query)
-        if self.window is not None:
-            allowed = allowed & ((query - key).abs() < self.window)
+        if self.pattern is not None:
+            lengths = self.text_lengths(keys, key.device)  # (B or 1,)
+            allowed = allowed & self.pattern.allows(query, key, lengths[:, None, None, None])
         if self.key_lengths is not None:
             lengths = self.key_lengths.to(key.device)
             if lengths.dim() == 1:
@@ -188,6 +190,17 @@ class Mask:
         if self.extra is not None:
             allowed = allowed & self.extra
         return allowed
+
+    def text_lengths(self, keys: int, device: torch.device | None = None) -> Tensor:
+        """How many of so many keys are real, for a pattern: (B,), or (1,) where all texts are as
+        long.
+        """
+        lengths = self.key_lengths
+        if lengths is None:
+            return torch.full((1,), keys, device=device)
+        if lengths.dim() == 2:  # of each query: the text is as long as what the last one sees
+            lengths = lengths.amax(1)
+        return lengths.to(device)
 
     def restricted(self, allowed: Tensor) -> Self:
         """This mask and another one, (B or 1, H or 1, T, S): a query must be allowed by both."""
@@ -217,7 +230,7 @@ class Mask:
     @property
     def _unrestricted(self) -> bool:
         """Whether only `causal` can hide anything."""
-        return self.key_lengths is None and self.window is None and self.extra is None
+        return self.key_lengths is None and self.pattern is None and self.extra is None
 
 
 @dataclass(frozen=True)

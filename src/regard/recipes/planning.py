@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from regard.config import DataConfig, SearchConfig, Settings, TransformerConfig, build, merge
+from regard.config import (
+    APPROXIMATE,
+    DataConfig,
+    SearchConfig,
+    Settings,
+    TransformerConfig,
+    build,
+    merge,
+)
 from regard.data.splits import Splits
 from regard.data.tasks import TASKS
 from regard.errors import counted
@@ -225,7 +233,7 @@ def _plan(
     draft = _Draft(
         measured,
         architecture,
-        OF_FEW_WORDS if is_as_surveyed and kind.name == FEW_WORDS else {},
+        _suited_to(kind, given) if is_as_surveyed else {},
         merge(chosen, given),
         has_dev=splits.dev is not None and next(iter(splits.dev), None) is not None,
         measure=measure,
@@ -249,6 +257,17 @@ def _plan(
     if splits.name in TUNED:
         choices.append(Choice("", f"(--preset {TUNED[splits.name]} was tuned for this task)", ""))
     return Plan(kind, chosen, choices)
+
+
+def _suited_to(kind: Kind, given: Settings) -> Model:
+    """What suits this kind of task, whatever the size of the model."""
+    if kind.name != FEW_WORDS:
+        return {}
+    model = given.get("model", {})
+    patterns = {model.get("pattern"), model.get("decoder_pattern")}
+    if patterns & set(APPROXIMATE):  # which know no relative positions
+        return {name: value for name, value in OF_FEW_WORDS.items() if name != "position"}
+    return OF_FEW_WORDS
 
 
 def _for_whole_answers(kind: Kind, chosen: Settings, given: Settings) -> list[Choice]:
@@ -474,7 +493,9 @@ class _Draft:
     @property
     def _most_positions(self) -> int:
         """Tokens of the longest text that a model can read."""
-        if self._given_model.get("position") != "learned":
+        has_table = self._given_model.get("position") == "learned"
+        has_mixtures = self._given_model.get("pattern") == "linformer"
+        if not has_table and not has_mixtures:
             return LONGEST_TEXT
         learned = self._given_model.get("max_positions", TransformerConfig().max_positions)
         return min(LONGEST_TEXT, int(learned))

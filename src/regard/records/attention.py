@@ -121,8 +121,8 @@ class AttentionRecord:
 
     def _rollout(self) -> dict[str, Weights]:
         """What has flowed from which input up to the last layer, a matrix for each block."""
-        if "encoder" not in self.blocks:  # an RNN's states are no mixture that attention made
-            return {"cross": self.blocks["cross"][-1].mean(0)}
+        if "encoder" not in self.blocks:  # as with an RNN: nobody knows what its states are made of
+            return {block: layers[-1].mean(0) for block, layers in self.blocks.items()}
 
         source = np.eye(len(self.source), dtype=np.float32)  # (S, S)
         for encoder_weights in self.blocks["encoder"].mean(1):  # (S, S), a layer at a time

@@ -24,7 +24,7 @@ from regard.inspection.doctor.files import (
     require,
 )
 from regard.models.seq2seq import Seq2Seq, summed_loss
-from regard.nn import Position, watch
+from regard.nn import Pattern, Position, watch
 from regard.nn.masks import Rule, ask_rule
 from regard.records.attention import block_of
 from regard.runs.run import SHORTER
@@ -78,6 +78,8 @@ def _layers(case: Case) -> list[Layer]:
     for name, calls in record.weights.items():
         kind = block_of(name)
         weights = torch.cat(calls, dim=2).float()  # (B, H, T, S)
+        if name in record.mixtures:
+            continue  # they belong to no tokens
         rows = torch.arange(weights.shape[2], device=weights.device)  # (T,)
         columns = torch.arange(weights.shape[3], device=weights.device)  # (S,)
 
@@ -87,6 +89,10 @@ def _layers(case: Case) -> list[Layer]:
         if rule is not None:
             allowed = allowed & ask_rule(rule, rows[None], columns[None], weights.shape[1])
         lengths = batch.source_lengths if kind == "encoder" else batch.target_lengths
+        pattern = _pattern(case, kind)
+        if pattern is not None:
+            of_texts = lengths[:, None, None, None]  # (B, 1, 1, 1)
+            allowed = allowed & pattern.allows(rows[:, None], columns, of_texts)
         real = rows < lengths[:, None, None]  # (B, 1, T)
         layers.append(Layer(name, kind, weights, record.norms[name], allowed, real))
     return layers
@@ -98,6 +104,13 @@ def _own_rule(case: Case, kind: str) -> Rule | None:
     if kind == "encoder":
         return model.encoder.mask_rule
     return model.decoder.cross_rule if kind == "cross" else model.decoder.mask_rule
+
+
+def _pattern(case: Case, kind: str) -> Pattern | None:
+    """Which tokens see which in this kind of attention; None: all."""
+    if kind == "encoder":
+        return case.model.encoder.pattern
+    return case.model.decoder.pattern if kind == "decoder" else None
 
 
 def _visible(case: Case, kind: str, rows: Tensor) -> Tensor:

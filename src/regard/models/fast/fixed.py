@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.models.seq2seq import Seq2Seq
 from regard.models.slots import TransformerState
 from regard.models.transformer import TransformerDecoder
-from regard.nn import Block, KeyValue, Layout, Mask
+from regard.nn import Attention, Block, KeyValue, Layout, Mask
 from regard.nn.positions import Learned
 
 
@@ -81,6 +81,11 @@ def fits(model: Seq2Seq) -> bool:
     rules = (model.encoder.mask_rule, decoder.mask_rule, decoder.cross_rule)
     if any(rule is not None for rule in rules):
         return False  # nobody knows what the user's own rules do
+    if model.encoder.pattern is not None or decoder.pattern is not None:
+        return False  # whose blocks depend on lengths
+    attentions = [part for part in model.modules() if isinstance(part, Attention)]
+    if any(attention.approximation is not None for attention in attentions):
+        return False
     return not isinstance(decoder.position, Learned)  # which checks the largest position
 
 

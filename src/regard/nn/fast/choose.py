@@ -14,9 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.nn.fast.blocked import Blocks
 from regard.nn.fast.cpu import pooled, pooled_own
 from regard.nn.fast.lengths import by_length
 from regard.nn.masks import Layout, Mask
+from regard.nn.state import KeyValue
 
 TRITON = find_spec("triton") is not None  # comes with torch where there may be a GPU
 
@@ -30,6 +32,43 @@ HALF = (torch.bfloat16, torch.float16)
 def short(device: str) -> int:
     """`SHORT` of a type of device; one that was never measured is taken for a GPU."""
     return SHORT.get(device, SHORT["cuda"])
+
+
+BLOCKS_PAY = 1.5
+"""How many times more keys there must be than a block looks at, for blocks to be faster."""
+
+
+# ---- long texts ----
+
+
+def blocks_of(mask: Mask, query: Tensor, memory: KeyValue) -> Blocks | None:
+    """The blocks by which a mask with a pattern is computed; None: as one whole matrix.
+
+    That is so for short texts, for a step of decoding, and under a mask of the user's own.
+    """
+    if mask.pattern is None or torch.compiler.is_compiling():
+        return None
+    length = query.shape[2]
+    by_text = mask.key_lengths is None or mask.key_lengths.dim() == 1
+    is_whole = mask.offset == 0 and length == len(memory) and by_text and mask.extra is None
+    if not is_whole:
+        return None
+
+    key = "blocks", length, query.device, torch.is_inference_mode_enabled()
+    if key not in mask._made:
+        mask._made[key] = _blocks_that_pay(mask, length, query.device)
+    return mask._made[key]
+
+
+def _blocks_that_pay(mask: Mask, length: int, device: torch.device) -> Blocks | None:
+    """None where the keys of a block are about as many as the text has."""
+    assert mask.pattern is not None
+    one = torch.zeros(1, dtype=torch.long)
+    named = mask.pattern.key_blocks(one, torch.tensor([length])).shape[-1]  # M
+    keys = mask.pattern.global_tokens + named * mask.pattern.block
+    if length < BLOCKS_PAY * keys:
+        return None
+    return Blocks.of(mask, length, device)
 
 
 # ---- what decides ----
@@ -125,7 +164,7 @@ class AcrossByLength:
 
         mask = case.mask
         by_sentence = mask.key_lengths is None or mask.key_lengths.dim() == 1
-        if mask.extra is not None or mask.window is not None or not by_sentence:
+        if mask.extra is not None or mask.pattern is not None or not by_sentence:
             return False
         if mask.causal and (mask.offset != 0 or query is not key):
             return False

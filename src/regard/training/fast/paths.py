@@ -42,7 +42,7 @@ def choose_path(
         return train.path
     if device.type != "cuda" or not isinstance(config.model, TransformerConfig):
         return "plain"
-    if config.model.has_own_masks or config.data.positions:
+    if config.model.has_own_masks or config.model.has_patterns or config.data.positions:
         return "plain"
     can_capture = train.accumulate == 1 and train.optimizer != "sgd"
     if can_capture and parameters < SMALL:
