@@ -56,6 +56,12 @@ def law_seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--law-seed"))
 
 
+@pytest.fixture
+def quick_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans time a single step of each model: where the plan is not what is tested."""
+    monkeypatch.setattr("regard.recipes.pace.STEPS", 1)
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Settings:
     """Settings that train in a second."""

@@ -35,6 +35,8 @@ PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "a
 TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
 Tie = Literal["none", "inputs", "target", "all"]
 PatternName = Literal["full", "window", "chunked", "bigbird", "linformer", "performer", "lsh"]
+WITH_GLOBAL_TOKENS = ("window", "bigbird")
+"""Patterns that may have tokens which see all, and which all see."""
 APPROXIMATE = ("linformer", "performer", "lsh")
 """Patterns that compute something cheaper than attention, and near to it."""
 BOTH_WAYS = ("linformer", "lsh")
@@ -312,7 +314,7 @@ class TransformerConfig(Bounded):
 
     @property
     def has_patterns(self) -> bool:
-        """Whether some tokens do not see all others."""
+        """Whether attention is not full, but sparse or approximate, somewhere."""
         return {self.pattern, self.decoder_pattern} != {"full"}
 
     @property
@@ -358,6 +360,12 @@ class TransformerConfig(Bounded):
 
     def _check_patterns(self) -> None:
         self._check_masks_of_patterns()
+        patterns = {self.pattern, self.decoder_pattern}
+        if self.global_tokens and self.has_patterns and not patterns & set(WITH_GLOBAL_TOKENS):
+            raise UserError(
+                f"model.global_tokens={self.global_tokens} needs model.pattern or "
+                f"model.decoder_pattern to be {' or '.join(WITH_GLOBAL_TOKENS)}"
+            )
         for name in ("pattern", "decoder_pattern"):
             if getattr(self, name) in APPROXIMATE:
                 self._check_approximation(name)
@@ -376,21 +384,23 @@ class TransformerConfig(Bounded):
             raise UserError(f"{given} needs model.score=dot, scaled_dot or multiplicative")
         if self.position in ("relative", "alibi") or self.position.startswith("custom:"):
             raise UserError(
-                f"{given} does not work with model.position={self.position}, which adds to the "
+                f"{given} does not work with model.position={self.position}, which may add to the "
                 f"score of each pair of tokens: use sinusoidal, learned, rotary or none"
             )
         if self.attention_dropout:
             raise UserError(f"{given} has no weights to drop: set model.attention_dropout=0")
 
     def _check_masks_of_patterns(self) -> None:
-        """A mask of the user's own is a whole matrix, which a pattern is there to avoid."""
+        """A mask of the user's own is a whole matrix, which is to be avoided in long texts."""
         for side, pattern in (("encoder", self.pattern), ("decoder", self.decoder_pattern)):
             mask = getattr(self, f"{side}_mask")
             if pattern != "full" and mask != "none":
                 name = "pattern" if side == "encoder" else "decoder_pattern"
+                advice = f"set model.{name}=full"
+                if pattern not in APPROXIMATE:
+                    advice = f"let your own mask hide what the pattern would, and {advice}"
                 raise UserError(
-                    f"model.{name}={pattern} does not work with model.{side}_mask={mask}: let your "
-                    f"own mask hide what the pattern would, and set model.{name}=full"
+                    f"model.{name}={pattern} does not work with model.{side}_mask={mask}: {advice}"
                 )
 
 

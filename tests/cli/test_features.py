@@ -83,6 +83,7 @@ def test_train_says_how_to_go_on(inflections: Path, said: Any) -> None:
     assert "--features" in Path("run", "README.md").read_text()
 
 
+@pytest.mark.usefixtures("quick_pace")
 def test_inspect_offers_tags_and_ignores_counts(said: Any, inflections: Path) -> None:
     output = said("data", "inspect", inflections)
     assert "column 3 looks like tags (N;NOM;SG): add data.features=3 to use them" in output.out

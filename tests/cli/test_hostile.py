@@ -119,6 +119,7 @@ def test_score(options, run, pairs, said):
     said("score", run.path, "--input", pairs, *options, answers=True)
 
 
+@pytest.mark.usefixtures("quick_pace")
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=" ".join)
 def test_data_inspect(options, pairs, said):
     assert "[bold]<script>" in said("data", "inspect", pairs, *options)

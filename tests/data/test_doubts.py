@@ -34,6 +34,7 @@ def test_clean_text_and_few_pairs_are_not_questioned():
     assert doubts([("1", "eng")] * 19) == []
 
 
+@pytest.mark.usefixtures("quick_pace")
 def test_training_and_inspecting_say_it(command, tmp_path):
     """A Tatoeba export: id, language, text, id, language, text."""
     lines = [f"{i}\teng\tthe cat {i}\t{i + 9}\tfra\tle chat {i}\n" for i in range(60)]

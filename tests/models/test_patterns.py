@@ -7,7 +7,7 @@ from regard.config import TransformerConfig, build
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import build_model
-from regard.nn import Attention, watch
+from regard.nn import DecoderBlock, Performer, watch
 from regard.nn.fast import choose
 from regard.text.vocabulary import BOS, EOS
 from regard.training.fast.paths import choose_path
@@ -123,6 +123,25 @@ def test_beams_over_forgotten_slots_are_as_each_alone():
 
 
 @torch.no_grad()
+def test_beams_change_their_order_over_forgotten_slots():
+    model = model_with(decoder_pattern="window", window=5)
+    batch = batch_of((5, 3))
+    memory = model.encoder(batch.source, batch.source_lengths)
+    draw = torch.Generator().manual_seed(4)
+    histories = torch.zeros(3, 0, dtype=torch.long)
+    state = model.decoder.start(memory).select(None, torch.zeros(1, 3, dtype=torch.long))
+    for _ in range(90):
+        parents = torch.randint(0, 3, (3,), generator=draw)
+        tokens = torch.randint(5, SIZE, (3, 1), generator=draw)
+        state = state.select(None, parents[None])
+        histories = torch.cat((histories[parents], tokens), 1)
+        logits, state = model.decoder(tokens, state)
+    for row in range(3):
+        alone, _ = model.decoder(histories[row : row + 1], model.decoder.start(memory))
+        torch.testing.assert_close(logits[row, -1], alone[0, -1], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
 def test_mixtures_are_not_taken_for_tokens():
     """Not even where there are as many of them."""
     model = model_with(pattern="linformer", features=6)
@@ -165,4 +184,28 @@ def test_positions_of_ones_own_are_refused_beside_a_pattern_of_the_decoder():
 def test_a_pattern_adds_no_parameters():
     sizes = [sum(p.numel() for p in model_with(**s).parameters()) for s in SETTINGS.values()]
     assert {sum(p.numel() for p in model_with().parameters())} == set(sizes)
-    assert any(isinstance(part, Attention) for part in model_with().modules())
+
+
+def test_global_tokens_are_refused_where_nobody_has_them():
+    for name in ("chunked", "performer"):
+        with pytest.raises(UserError, match=r"global_tokens=2 needs .* to be window or bigbird"):
+            TransformerConfig(pattern=name, global_tokens=2)
+    TransformerConfig(pattern="full", decoder_pattern="window", global_tokens=2)
+
+
+def test_room_for_features_is_reckoned_with():
+    """A performer's cached step makes the features of all keys."""
+    few = model_with(decoder_pattern="performer", features=8).decoder.decoding_bytes(1, 1000)
+    many = model_with(decoder_pattern="performer", features=64).decoder.decoding_bytes(1, 1000)
+    assert many - few >= 1000 * 3 * 4 * 2 * (64 - 8)
+
+
+def test_a_decoder_block_takes_an_approximation():
+    block = DecoderBlock(16, heads=2, approximation=Performer(2, 8, features=8)).double()
+    x = torch.randn(1, 30, 16, dtype=torch.float64)
+    source = torch.randn(1, 4, 16, dtype=torch.float64)
+    changed = torch.cat((x[:, :20], x[:, 20:] + 5), 1)
+    before = block(x, source)
+    after = block(changed, source)
+    torch.testing.assert_close(after[:, :20], before[:, :20], rtol=0, atol=1e-12)
+    assert not torch.allclose(after[:, 20:], before[:, 20:])

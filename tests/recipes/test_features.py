@@ -135,6 +135,7 @@ def test_pairs_from_python_are_kept_with_their_tags(tiny: Any, tmp_path: Path) -
     assert [pair.source for pair in again.pairs] == sources
 
 
+@pytest.mark.usefixtures("quick_pace")
 def test_the_plan_looks_at_the_text_alone(inflections: Path) -> None:
     given = {"data": {"path": str(inflections), "features": "3"}}
     inspection = inspect_data(given, QUIET)

@@ -198,11 +198,13 @@ def correlation(record: AttentionRecord, occluded: Matrix) -> str:
     """
     same = int((record.matrix().argmax(-1) == occluded.argmax(-1)).sum())
     last_layer = agreement(record, occluded, "mean")
-    rollout = agreement(record, occluded, "rollout")
+    correlations = f"{last_layer:.2f} (last layer)"
+    if record.has_rollout:
+        correlations += f", {agreement(record, occluded, 'rollout'):.2f} (rollout)"
     return (
         f"Attention and occlusion rank the same source token first for {same} of {len(occluded)} "
         f"target tokens.\n"
-        f"Rank correlation (Spearman): {last_layer:.2f} (last layer), {rollout:.2f} (rollout)."
+        f"Rank correlation (Spearman): {correlations}."
     )
 
 

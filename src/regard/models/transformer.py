@@ -236,8 +236,14 @@ class TransformerDecoder(Decoder):
             slots += spare_slots(tokens)  # of a beam, dropped hypotheses leave as many unused
         width = self.embedding.weight.shape[1]
         bytes_of_slot = 2 * len(self.blocks) * width * 4
+        bytes_of_slot += self._approximation_bytes()
         bytes_of_look = 2 * 4 * self.heads + 2  # weights before and after the softmax, and masks
         return (tokens + slots) * bytes_of_slot + beams * slots * bytes_of_look
+
+    def _approximation_bytes(self) -> int:
+        """What one block's approximation needs for each cached token, if it has one."""
+        approximations = [attention.approximation for attention in self._looking_back()]
+        return max((a.bytes_of_key for a in approximations if a is not None), default=0)
 
     def start(self, memory: Memory) -> TransformerState:
         """The state before the first token; in training, with the packed memory as it is."""
@@ -264,6 +270,10 @@ class TransformerDecoder(Decoder):
     def _crossing(self) -> list[Attention]:
         """Of each block, its attention to the source."""
         return [block.cross for block in self.blocks if isinstance(block, Block)]
+
+    def _looking_back(self) -> list[Attention]:
+        """Of each block, its attention to the target."""
+        return [block.attention for block in self.blocks if isinstance(block, Block)]
 
     def extend(self, state: TransformerState, memory: Memory) -> TransformerState:
         cross = tuple(

@@ -156,8 +156,8 @@ class EncoderBlock(_Sublayers):
     part unless placement="post", so that a stack of blocks needs one more norm at its end.
 
     width: of the tokens. heads: of the attention. inner: of the feed-forward layer (default: four
-    times width). score, position: as in `Attention`. norm: `layer`, `rms` or `none`. activation: as
-    in `FeedForward`.
+    times width). score, position, approximation: as in `Attention`, of the self-attention. norm:
+    `layer`, `rms` or `none`. activation: as in `FeedForward`.
 
     >>> block = EncoderBlock(64, heads=4)
     >>> x = torch.randn(2, 7, 64)  # (B, T, D)
@@ -202,6 +202,7 @@ class DecoderBlock(_Sublayers):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
+        approximation: Approximation | None = None,
     ) -> None:
         super().__init__(
             width,
@@ -217,6 +218,7 @@ class DecoderBlock(_Sublayers):
             dropout=dropout,
             attention_dropout=attention_dropout,
             activation_dropout=activation_dropout,
+            approximation=approximation,
         )
 
     def forward(

@@ -52,7 +52,8 @@ class Keys:
             return
         names = [*_names(item)]
         texts = [name for name in names if _is_text_or_texts(_get(item, name))]
-        unused = [name for name in texts if name not in (self.source, self.target)]
+        used = (self.source, self.target, self.positions, self.features)
+        unused = [name for name in texts if name not in used]
         advice = f"set {' and '.join(missing)}"
         if len(unused) == len(missing) and "".join(unused).isprintable():
             words = [f"{name}={shortened(key)}" for name, key in zip(missing, unused)]

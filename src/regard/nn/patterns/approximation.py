@@ -3,15 +3,16 @@
 import torch
 from torch import Tensor, nn
 
+from regard.errors import UserError
 from regard.nn.masks import Mask
 
 
 class Approximation(nn.Module):
     """Base class of approximations of softmax(scale · q·k) v.
 
-    Each is written twice. `weights` and `pool` are the readable formula, for any mask, which may
-    take memory for T × S. `forward` is its fast twin: the same numbers without T × S, for the masks
-    that `applies` accepts.
+    Each is written twice. `weights` and `pool` are the readable formula, which may take memory for
+    T × S. `forward` is its fast twin: the same numbers without T × S, for the masks that `applies`
+    accepts.
     """
 
     causal = False
@@ -39,6 +40,11 @@ class Approximation(nn.Module):
     def pool(self, weights: Tensor, value: Tensor, mask: Mask) -> Tensor:
         """Weights (B, H, T, S) and values (B, H, S, D) -> (B, H, T, D)."""
         return weights @ value
+
+    @property
+    def bytes_of_key(self) -> int:
+        """Bytes for each cached key, beside its weights, while a new token is decoded."""
+        return 0
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float
@@ -68,10 +74,15 @@ def within_lengths(mask: Mask, key: Tensor) -> Tensor:
     return real.expand(key.shape[:3])
 
 
-def real_keys(mask: Mask, query: Tensor, key: Tensor) -> Tensor:
-    """Which keys (B, H, S, D) at least one of the queries (B, H, T, D) may look at: (B, H, S)."""
-    if only_padding(mask):
-        return within_lengths(mask, key)
+def sorted_together(name: str, mask: Mask, key: Tensor) -> Tensor:
+    """The keys (B, H, S, D) that a method may sort: (B, H, S), False for padding.
 
-    allowed = mask.dense(query.shape[2], key.shape[2], key.device)  # (B or 1, 1 or H, T, S)
-    return allowed.any(-2).expand(key.shape[:3])
+    Which keys a query then sees depends on all of them. So keys that are hidden from some queries
+    only, such as those of the future, are refused.
+    """
+    if not only_padding(mask):
+        raise UserError(
+            f"{name} sorts all tokens of a text together, so only padding can be hidden, not some "
+            f"tokens from some others: leave out the mask, or use Performer or a pattern"
+        )
+    return within_lengths(mask, key)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.nn.masks import Mask, masked_softmax
-from regard.nn.patterns.approximation import Approximation, real_keys
+from regard.nn.patterns.approximation import Approximation, sorted_together
 from regard.nn.patterns.groups import Groups, rows_of, some_rows
 from regard.nn.patterns.pattern import at_least
 from regard.nn.precision import as_given, at_least_single
@@ -51,19 +51,18 @@ class LSH(Approximation):
         return super().applies(mask, queries, keys) and keys > 3 * self.chunk
 
     def weights(self, query: Tensor, key: Tensor, mask: Mask, scale: float) -> Tensor:
-        real = real_keys(mask, query, key)  # (B, H, S)
+        real = sorted_together("LSH", mask, key)  # (B, H, S)
         seen = torch.zeros_like(real)[:, :, None]  # (B, H, 1, S)
         for chunks in self._rounds(query, key, real):
             near_by = near(chunks.of_query[..., None], chunks.of_key[:, :, None])  # (B, H, T, S)
             seen = seen | near_by
 
-        allowed = seen & mask.dense(query.shape[2], key.shape[2], key.device)
-        return masked_softmax((query * scale) @ key.mT, allowed)
+        return masked_softmax((query * scale) @ key.mT, seen & real[:, :, None])
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float
     ) -> Tensor:
-        real = real_keys(mask, query, key)  # (B, H, S)
+        real = sorted_together("LSH", mask, key)  # (B, H, S)
         rounds = [chunks.flatten() for chunks in self._rounds(query, key, real)]
         q = query.flatten(0, 1) * scale  # (N, T, D), N = B · H
         k = key.flatten(0, 1)  # (N, S, D)

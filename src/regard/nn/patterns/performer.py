@@ -61,6 +61,10 @@ class Performer(Approximation):
             pool = self._pool_past if mask.causal else self._pool_all
             return pool(q, k, value.to(q.dtype), real).to(value.dtype)  # (B, H, T, D)
 
+    @property
+    def bytes_of_key(self) -> int:
+        return 3 * 4 * self.heads * self.directions.shape[-1]  # features, and two steps to them
+
     # ---- logarithms of features ----
 
     def _query_features(self, query: Tensor, scale: float) -> Tensor:

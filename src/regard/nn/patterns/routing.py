@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn.masks import Mask, masked_softmax
-from regard.nn.patterns.approximation import Approximation, real_keys
+from regard.nn.patterns.approximation import Approximation, sorted_together
 from regard.nn.patterns.groups import Groups, rows_of, some_rows
 from regard.nn.patterns.pattern import at_least
 from regard.nn.precision import as_given, at_least_single
@@ -41,19 +41,18 @@ class Routing(Approximation):
         self.centroids = nn.Parameter(torch.randn(heads, clusters, width))  # (H, C, D)
 
     def weights(self, query: Tensor, key: Tensor, mask: Mask, scale: float) -> Tensor:
-        taken, hidden = self._take(key, real_keys(mask, query, key))  # (B, H, C, W)
+        taken, hidden = self._take(key, sorted_together("Routing", mask, key))  # (B, H, C, W)
         shape = (*taken.shape[:3], key.shape[2])  # (B, H, C, S)
         takes = torch.zeros(shape, dtype=torch.bool, device=key.device).scatter(-1, taken, ~hidden)
 
         cluster = self._cosines(query).argmax(-1)  # (B, H, T)
         seen = takes.gather(2, cluster[..., None].expand(-1, -1, -1, key.shape[2]))  # (B, H, T, S)
-        allowed = seen & mask.dense(query.shape[2], key.shape[2], key.device)
-        return masked_softmax((query * scale) @ key.mT, allowed)
+        return masked_softmax((query * scale) @ key.mT, seen)
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float
     ) -> Tensor:
-        taken, hidden = self._take(key, real_keys(mask, query, key))  # (B, H, C, W)
+        taken, hidden = self._take(key, sorted_together("Routing", mask, key))  # (B, H, C, W)
         taken = taken.flatten(0, 1)  # (N, C, W), N = B · H
         hidden = hidden.flatten(0, 1)  # (N, C, W)
         cluster = self._cosines(query).argmax(-1).flatten(0, 1)  # (N, T)
