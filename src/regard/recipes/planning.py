@@ -73,7 +73,7 @@ LSTMS = (
 # What suits a number of training pairs: each value is for fewer pairs than the number before it.
 DROPOUTS = ((50_000, 0.3), (300_000, 0.2), (math.inf, 0.1))
 MANY_EPOCHS = 20  # of which even many pairs are learned by heart: the most dropout
-VOCABULARIES = ((5_000, 1000), (100_000, 4000), (1_000_000, 8000), (math.inf, 16000))
+VOCABULARIES = ((2_000, 1000), (100_000, 4000), (1_000_000, 8000), (math.inf, 16000))
 BATCHES = ((3_000, 1024), (100_000, 2048), (math.inf, 4096))  # tokens
 BATCHES_OF_LETTERS = ((500, 1024), (math.inf, 4096))  # some 250 words: 64 were worse
 EPOCHS = ((10_000, 30), (100_000, 10), (math.inf, 4))  # where the user counts steps or epochs
