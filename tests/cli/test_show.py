@@ -228,3 +228,9 @@ def test_no_browser_is_a_warning(here, monkeypatch, capfd):
 
 def test_open_needs_something_to_open(run, here):
     assert "--out evidence.png" in refused("evidence", run.path, "1+1", "--open")
+
+
+def test_what_attention_is_worth_is_told_in_lines(run, here):
+    said = call("evidence", run.path, "1+1")
+    assert "\\n" not in said
+    assert any(line.startswith("Rank correlation (Spearman): ") for line in said.splitlines())

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.errors import UserError
 from regard.inference.translator import Translator
 from regard.nn import attention as module
 from regard.nn import watch
@@ -168,7 +169,11 @@ def test_the_translators_record(model, letters, sum_error):
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=once)
         often = once * (1 + 2 * sum(len(layers) for layers in record.blocks.values()))
         hidden = (weights == 0).all((0, 1))
-        for how in ("mean", "norm", "rollout", "max"):
+        if not record.has_rollout:
+            with pytest.raises(UserError, match="how=rollout follows tokens through all layers"):
+                record.matrix(block, "rollout", layer=None)
+        ways = ["mean", "norm", "max", *(["rollout"] if record.has_rollout else [])]
+        for how in ways:
             matrix = record.matrix(block, how, layer=None)
             assert (matrix >= 0).all()
             if how != "max":

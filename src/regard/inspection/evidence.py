@@ -190,6 +190,12 @@ def agreement(record: AttentionRecord, evidence: Matrix, how: str = "mean") -> f
     return float(np.mean(correlations)) if correlations else math.nan
 
 
+def agreements(record: AttentionRecord, occluded: Matrix) -> dict[str, float]:
+    """`agreement` of the last layer ("mean") and of the rollout; NaN where there is none."""
+    rollout = agreement(record, occluded, "rollout") if record.has_rollout else math.nan
+    return {"mean": agreement(record, occluded, "mean"), "rollout": rollout}
+
+
 def correlation(record: AttentionRecord, occluded: Matrix) -> str:
     """The agreement of attention and occlusion, in words.
 
@@ -197,10 +203,10 @@ def correlation(record: AttentionRecord, occluded: Matrix) -> str:
     count are noise.
     """
     same = int((record.matrix().argmax(-1) == occluded.argmax(-1)).sum())
-    last_layer = agreement(record, occluded, "mean")
-    correlations = f"{last_layer:.2f} (last layer)"
+    of = agreements(record, occluded)
+    correlations = f"{of['mean']:.2f} (last layer)"
     if record.has_rollout:
-        correlations += f", {agreement(record, occluded, 'rollout'):.2f} (rollout)"
+        correlations += f", {of['rollout']:.2f} (rollout)"
     return (
         f"Attention and occlusion rank the same source token first for {same} of {len(occluded)} "
         f"target tokens.\n"

@@ -97,13 +97,12 @@ def _evidence_fields(
     result: Any, matrices: dict[str, Any], head_losses: list[Any], layers: list[Any]
 ) -> dict[str, Any]:
     """All evidence of one answer, for JSON."""
-    from regard.inspection.evidence import agreement
+    from regard.inspection.evidence import agreements
 
     record = result.attention
     correlations: dict[str, float | None] = {}
     if "attention" in matrices:
-        for how in ("mean", "rollout"):
-            correlation = agreement(record, matrices["occlusion"], how)
+        for how, correlation in agreements(record, matrices["occlusion"]).items():
             correlations[how] = None if math.isnan(correlation) else correlation
 
     values = {name.replace(" × ", "_times_"): matrix.tolist() for name, matrix in matrices.items()}
@@ -127,7 +126,7 @@ def _print_matrices(matrices: dict[str, Any], record: Any, row: int | None) -> N
     else:
         _print_row(matrices, record, row)
     if "attention" in matrices:
-        say(correlation(record, matrices["occlusion"]))
+        say(*correlation(record, matrices["occlusion"]).splitlines())
         say(LIMIT)
 
 
