@@ -34,12 +34,14 @@ ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
 PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
 TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
 Tie = Literal["none", "inputs", "target", "all"]
-PatternName = Literal["full", "window", "chunked", "bigbird", "linformer", "performer", "lsh"]
+PatternName = Literal[
+    "full", "window", "chunked", "bigbird", "linformer", "performer", "lsh", "routing"
+]
 WITH_GLOBAL_TOKENS = ("window", "bigbird")
 """Patterns that may have tokens which see all, and which all see."""
-APPROXIMATE = ("linformer", "performer", "lsh")
+APPROXIMATE = ("linformer", "performer", "lsh", "routing")
 """Patterns that compute something cheaper than attention, and near to it."""
-BOTH_WAYS = ("linformer", "lsh")
+BOTH_WAYS = ("linformer", "lsh", "routing")
 """Of these, those whose every token depends on all others, later ones included."""
 
 
@@ -254,6 +256,12 @@ class TransformerConfig(Bounded):
     )
     rounds: int = setting(
         2, "How many times tokens are hashed into buckets (lsh).", least=1, most=100
+    )
+    clusters: int = setting(
+        32,
+        "Clusters of tokens, of which a token sees the one that is nearest to it (routing).",
+        least=1,
+        most=10**4,
     )
     norm: Literal["layer", "rms", "none"] = setting("layer", "Normalization layer.")
     placement: Literal["pre", "post"] = setting(

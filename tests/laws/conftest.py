@@ -182,6 +182,7 @@ def transformers() -> Iterator[tuple[str, TransformerConfig]]:
         },
         "linformer": {"pattern": "linformer", "features": 4},
         "lsh": {"pattern": "lsh", "window": 2, "rounds": 2, "position": "rotary"},
+        "routing": {"pattern": "routing", "clusters": 3},
         "wait-2-performer": {"causal": True, "wait": 2, "pattern": "performer", "features": 8},
         "wait-2-window": {"causal": True, "wait": 2, "pattern": "window", "window": 2},
     }

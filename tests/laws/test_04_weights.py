@@ -17,6 +17,7 @@ from regard.nn import (
     Attention,
     Layout,
     Mask,
+    Routing,
     SelfAttention,
     Window,
     masked_softmax,
@@ -305,7 +306,7 @@ def test_a_source_that_is_hidden_whole_has_finite_gradients(model, batch_of):
     allowed[1] = False
 
     masks = {}
-    sorts = any(isinstance(part, LSH) for part in model.modules())  # which takes no masks
+    sorts = any(isinstance(part, LSH | Routing) for part in model.modules())  # without masks
     if isinstance(model.encoder, TransformerEncoder) and not sorts:
         masks["encoder_mask"] = allowed
     if any(name.endswith(("cross", "decoder.attention")) for name, _ in model.named_modules()):

@@ -9,6 +9,7 @@ from regard.nn import (
     Linformer,
     Pattern,
     Performer,
+    Routing,
     Window,
 )
 
@@ -34,4 +35,6 @@ def make_approximation(config: TransformerConfig, name: str) -> Approximation | 
         return Performer(heads, width, features=config.features)
     if name == "lsh":
         return LSH(heads, width, chunk=config.window, rounds=config.rounds)
+    if name == "routing":
+        return Routing(heads, width, clusters=config.clusters)
     return None

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.nn.masks import Mask, masked_softmax
 from regard.nn.patterns.approximation import Approximation, sorted_together
@@ -24,38 +24,45 @@ class Routing(Approximation):
     query, sees a key wherever there is one, and counts none twice. In the paper a centroid takes w
     queries too, and one that nobody takes sees nothing.
 
-    w = 2 · ⌈L / C⌉ for the L real keys of a row, so neither the batch nor padding changes it. The
-    work is T · w: with a fixed C it still grows with T · S, divided by C / 2.
+    w = 2 · ⌈L / C⌉ for the L real keys of a row. The work is T · w: with a fixed C it still grows
+    with T · S, divided by C / 2.
 
-    Centroids are parameters, not running averages. Which keys they take has no derivative, so the
-    output leaves them as they were drawn; what moves them is `distance`, added to the loss.
+    Centroids come from the keys of the row itself, by two rounds of k-means on the sphere that
+    start with every ⌈L / C⌉th key. The paper has running averages over training instead, which make
+    an answer depend on what was trained on before; these depend on neither the batch nor padding.
     """
 
     overlap = 2
     """How many clusters take a key, on average."""
+    steps = 2
+    """Rounds of k-means: in docs/log.md, 2026-11-18, more of them found nothing more."""
 
     def __init__(self, heads: int, width: int, *, clusters: int = 32) -> None:
         """width: that of a head."""
         super().__init__(heads, width)
         at_least("clusters", clusters, 1)
-        self.centroids = nn.Parameter(torch.randn(heads, clusters, width))  # (H, C, D)
+        self.clusters = clusters
 
     def weights(self, query: Tensor, key: Tensor, mask: Mask, scale: float) -> Tensor:
-        taken, hidden = self._take(key, sorted_together("Routing", mask, key))  # (B, H, C, W)
+        real = sorted_together("Routing", mask, key)  # (B, H, S)
+        centroids = self.centroids(key, real)  # (B, H, C, D)
+        taken, hidden = self._take(key, real, centroids)  # (B, H, C, W)
         shape = (*taken.shape[:3], key.shape[2])  # (B, H, C, S)
         takes = torch.zeros(shape, dtype=torch.bool, device=key.device).scatter(-1, taken, ~hidden)
 
-        cluster = self._cosines(query).argmax(-1)  # (B, H, T)
+        cluster = cosines(query, centroids).argmax(-1)  # (B, H, T)
         seen = takes.gather(2, cluster[..., None].expand(-1, -1, -1, key.shape[2]))  # (B, H, T, S)
         return masked_softmax((query * scale) @ key.mT, seen)
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float
     ) -> Tensor:
-        taken, hidden = self._take(key, sorted_together("Routing", mask, key))  # (B, H, C, W)
+        real = sorted_together("Routing", mask, key)  # (B, H, S)
+        centroids = self.centroids(key, real)  # (B, H, C, D)
+        taken, hidden = self._take(key, real, centroids)  # (B, H, C, W)
         taken = taken.flatten(0, 1)  # (N, C, W), N = B · H
         hidden = hidden.flatten(0, 1)  # (N, C, W)
-        cluster = self._cosines(query).argmax(-1).flatten(0, 1)  # (N, T)
+        cluster = cosines(query, centroids).argmax(-1).flatten(0, 1)  # (N, T)
         q = query.flatten(0, 1) * scale  # (N, T, D)
         k = key.flatten(0, 1)  # (N, S, D)
         v = value.flatten(0, 1)  # (N, S, D)
@@ -81,31 +88,36 @@ class Routing(Approximation):
         context = masked_softmax(scores, visible) @ values  # (N, P, block, D)
         return groups.join(context)
 
-    def distance(self, x: Tensor) -> Tensor:
-        """1 − the cosine of each query or key (B, H, T, D) and its centroid: (B, H, T).
-
-        Its mean over real tokens is the loss of k-means on the sphere, whose descent stands for the
-        paper's running averages (4.1). Only the centroids get a gradient.
-        """
-        return 1 - self._cosines(x).amax(-1)
-
     # ---- who sees whom ----
 
-    def _cosines(self, x: Tensor) -> Tensor:
-        """The cosine of each query or key (B, H, T, D) and each centroid: (B, H, T, C)."""
-        with as_given(x.device.type):
-            x = F.normalize(x.detach().to(at_least_single(x.dtype)), dim=-1)
-            return x @ F.normalize(self.centroids.to(x.dtype), dim=-1).mT
+    @torch.no_grad()
+    def centroids(self, key: Tensor, real: Tensor) -> Tensor:
+        """The directions in which the real keys of each row lie: (B, H, C, D), of length 1.
 
-    def _take(self, key: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        key (B, H, S, D), real (B, H, S). No gradient: which keys are seen has none.
+        """
+        with as_given(key.device.type):
+            x = _directions(key) * real[..., None]  # (B, H, S, D)
+            length = real.sum(-1, keepdim=True)  # (B, H, 1)
+            places = torch.arange(self.clusters, device=key.device) * length // self.clusters
+            centroids = x.gather(2, places[..., None].expand(-1, -1, -1, key.shape[3]))
+            for _ in range(self.steps):
+                nearest = (x @ centroids.mT).argmax(-1)  # (B, H, S)
+                members = F.one_hot(nearest, self.clusters).to(x.dtype).mT  # (B, H, C, S)
+                sums = members @ x  # (B, H, C, D): padding adds nothing
+                is_empty = sums.norm(dim=-1, keepdim=True) == 0
+                centroids = torch.where(is_empty, centroids, F.normalize(sums, dim=-1))
+            return centroids
+
+    def _take(self, key: Tensor, real: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
         """The keys that each centroid takes, and which of them are hidden: (B, H, C, W) each.
 
         key (B, H, S, D), real (B, H, S). A shorter row hides the last of its W.
         """
         keys = key.shape[2]
         width = min(keys, self._keys_taken(keys))
-        cosines = self._cosines(key).detach().masked_fill(~real[..., None], -math.inf)
-        taken = cosines.mT.topk(width, dim=-1).indices  # (B, H, C, W)
+        near = cosines(key, centroids).masked_fill(~real[..., None], -math.inf)  # (B, H, S, C)
+        taken = near.mT.topk(width, dim=-1).indices  # (B, H, C, W)
 
         length = real.sum(-1)  # (B, H)
         visible = torch.minimum(length, self._keys_taken(length))[..., None, None]  # (B, H, 1, 1)
@@ -114,5 +126,15 @@ class Routing(Approximation):
 
     def _keys_taken(self, length: Count) -> Count:
         """2 · ⌈length / C⌉."""
-        clusters = self.centroids.shape[1]
-        return self.overlap * ((length + clusters - 1) // clusters)
+        return self.overlap * ((length + self.clusters - 1) // self.clusters)
+
+
+def cosines(x: Tensor, centroids: Tensor) -> Tensor:
+    """The cosine of each query or key (B, H, T, D) and each centroid (B, H, C, D): (B, H, T, C)."""
+    with as_given(x.device.type):
+        return _directions(x) @ centroids.mT
+
+
+def _directions(x: Tensor) -> Tensor:
+    """Vectors of length 1, without a gradient."""
+    return F.normalize(x.detach().to(at_least_single(x.dtype)), dim=-1)
