@@ -22,11 +22,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from regard.config import TransformerConfig
+from regard.models import build_model
 from regard.nn import (
     LSH,
     Approximation,
     BigBird,
     Chunked,
+    Layout,
     Linformer,
     Mask,
     Pattern,
@@ -66,6 +69,8 @@ def make_layer(name: str, length: int, device: torch.device) -> Layer:
     if name == "lstm":
         lstm = nn.LSTM(WIDTH, WIDTH, batch_first=True).to(device)
         return lambda x: lstm(x)[0]
+    if name == "levels":
+        return two_levels(length, device)
     approximation = APPROXIMATIONS[name](length) if name in APPROXIMATIONS else None
     attention = SelfAttention(WIDTH, heads=HEADS, approximation=approximation).to(device)
     pattern = PATTERNS.get(name)
@@ -73,6 +78,32 @@ def make_layer(name: str, length: int, device: torch.device) -> Layer:
     def layer(x: Tensor) -> Tensor:
         queries, memory = attention.read(x)
         return attention.look(queries, memory, Mask(pattern=pattern))
+
+    return layer
+
+
+def two_levels(length: int, device: torch.device) -> Layer:
+    """One layer within segments of 64 tokens, and one among the segments."""
+    config = TransformerConfig(
+        width=WIDTH,
+        heads=HEADS,
+        encoder_layers=1,
+        segment_layers=1,
+        levels=2,
+        window=64,
+        feedforward=False,
+        norm="none",
+        dropout=0.0,
+    )
+    encoder = build_model(config, 8, 8).encoder.to(device)
+    lengths = torch.tensor([length], device=device)
+    layout = Layout.of(lengths, length)
+    positions = torch.arange(length, device=device)[None]  # (1, T)
+    mask = Mask(pattern=encoder.pattern)
+
+    def layer(x: Tensor) -> Tensor:
+        rows, _ = encoder.blocks[0](layout.pack(x), mask, positions, layout)  # (T, width)
+        return layout.pad(encoder.level(rows, lengths, layout))
 
     return layer
 
@@ -181,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    parser.add_argument("--only", nargs="+", default=[*PATTERNS, *APPROXIMATIONS, "lstm"])
+    parser.add_argument("--only", nargs="+", default=[*PATTERNS, *APPROXIMATIONS, "levels", "lstm"])
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--fit-from", type=int, default=2048)
     options = parser.parse_args()

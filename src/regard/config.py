@@ -254,6 +254,15 @@ class TransformerConfig(Bounded):
         least=1,
         most=10**5,
     )
+    levels: int = setting(
+        1,
+        "Levels of the encoder. 2: segments of model.window tokens are read apart, then together.",
+        least=1,
+        most=2,
+    )
+    segment_layers: int = setting(
+        2, "Number of layers that read the segments (model.levels=2).", least=1, most=1000
+    )
     rounds: int = setting(
         2, "How many times tokens are hashed into buckets (lsh).", least=1, most=100
     )
@@ -323,7 +332,7 @@ class TransformerConfig(Bounded):
     @property
     def has_patterns(self) -> bool:
         """Whether attention is not full, but sparse or approximate, somewhere."""
-        return {self.pattern, self.decoder_pattern} != {"full"}
+        return {self.pattern, self.decoder_pattern} != {"full"} or self.levels > 1
 
     @property
     def ends_with_norm(self) -> bool:
@@ -367,6 +376,7 @@ class TransformerConfig(Bounded):
             )
 
     def _check_patterns(self) -> None:
+        self._check_levels()
         self._check_masks_of_patterns()
         patterns = {self.pattern, self.decoder_pattern}
         if self.global_tokens and self.has_patterns and not patterns & set(WITH_GLOBAL_TOKENS):
@@ -397,6 +407,23 @@ class TransformerConfig(Bounded):
             )
         if self.attention_dropout:
             raise UserError(f"{given} has no weights to drop: set model.attention_dropout=0")
+
+    def _check_levels(self) -> None:
+        """The levels have a pattern of their own, and a segment knows all of its tokens."""
+        if self.levels == 1:
+            return
+        refused = {
+            "pattern": (self.pattern, "full"),
+            "encoder_mask": (self.encoder_mask, "none"),
+            "causal": (self.causal, False),
+        }
+        for name, (value, needed) in refused.items():
+            if value != needed:
+                told = str(needed).lower()
+                raise UserError(
+                    f"model.levels={self.levels} does not work with model.{name}="
+                    f"{str(value).lower() if value is True else value}: set model.{name}={told}"
+                )
 
     def _check_masks_of_patterns(self) -> None:
         """A mask of the user's own is a whole matrix, which is to be avoided in long texts."""
@@ -829,8 +856,8 @@ class Config:
             )
         if isinstance(self.model, TransformerConfig) and self.model.has_patterns:
             raise UserError(
-                f"train.path={self.train.path} does not support model.pattern and "
-                f"model.decoder_pattern: use train.path=auto or plain"
+                f"train.path={self.train.path} does not support model.pattern, "
+                f"model.decoder_pattern and model.levels: use train.path=auto or plain"
             )
         if not isinstance(self.model, TransformerConfig):
             raise UserError(

@@ -182,6 +182,8 @@ def transformers() -> Iterator[tuple[str, TransformerConfig]]:
         },
         "linformer": {"pattern": "linformer", "features": 4},
         "lsh": {"pattern": "lsh", "window": 2, "rounds": 2, "position": "rotary"},
+        "levels": {"levels": 2, "window": 2, "segment_layers": 1},
+        "levels-relative": {"levels": 2, "window": 3, "position": "relative", "placement": "post"},
         "routing": {"pattern": "routing", "clusters": 3},
         "wait-2-performer": {"causal": True, "wait": 2, "pattern": "performer", "features": 8},
         "wait-2-window": {"causal": True, "wait": 2, "pattern": "window", "window": 2},

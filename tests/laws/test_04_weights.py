@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.models.segments import SegmentLevel
 from regard.models.transformer import TransformerEncoder
 from regard.nn import (
     LSH,
@@ -306,8 +307,8 @@ def test_a_source_that_is_hidden_whole_has_finite_gradients(model, batch_of):
     allowed[1] = False
 
     masks = {}
-    sorts = any(isinstance(part, LSH | Routing) for part in model.modules())  # without masks
-    if isinstance(model.encoder, TransformerEncoder) and not sorts:
+    refuses = any(isinstance(part, LSH | Routing | SegmentLevel) for part in model.modules())
+    if isinstance(model.encoder, TransformerEncoder) and not refuses:
         masks["encoder_mask"] = allowed
     if any(name.endswith(("cross", "decoder.attention")) for name, _ in model.named_modules()):
         masks["cross_mask"] = allowed

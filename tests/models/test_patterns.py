@@ -209,3 +209,67 @@ def test_a_decoder_block_takes_an_approximation():
     after = block(changed, source)
     torch.testing.assert_close(after[:, :20], before[:, :20], rtol=0, atol=1e-12)
     assert not torch.allclose(after[:, 20:], before[:, 20:])
+
+
+# ---- two levels ----
+
+
+def test_segments_see_each_other_and_tokens_only_their_own():
+    """A token's state depends on its own segment's tokens by both levels, on others by one."""
+    model = model_with(levels=2, window=4, segment_layers=1)
+    batch = batch_of((13, 3))
+    other = batch.source.clone()
+    other[0, 6] = 5 if other[0, 6] != 5 else 6  # in the second of four segments
+    before = model.encoder(batch.source, batch.source_lengths).states[0]
+    after = model.encoder(other, batch.source_lengths).states[0]
+    differs = (before - after).abs().amax(-1) > 1e-9  # (S,)
+    assert differs.all()
+
+    level = model.encoder.level
+    with torch.no_grad():
+        level.output.weight.zero_()  # what is left is the first level
+    before = model.encoder(batch.source, batch.source_lengths).states[0]
+    after = model.encoder(other, batch.source_lengths).states[0]
+    differs = (before - after).abs().amax(-1) > 1e-9
+    assert differs.nonzero().flatten().tolist() == [4, 5, 6, 7]
+
+
+def test_a_segments_mean_is_of_its_real_tokens():
+    model = model_with(levels=2, window=4)
+    states = torch.randn(2, 10, 16, dtype=torch.float64)
+    means = model.encoder.level._means(states, torch.tensor([10, 5]))
+    torch.testing.assert_close(means[0, 2], states[0, 8:10].mean(0))
+    torch.testing.assert_close(means[1, 1], states[1, 4])
+    assert (means[1, 2] == 0).all()
+
+
+@torch.no_grad()
+def test_no_matrix_of_all_tokens_of_two_levels_is_made():
+    """Segments are read by blocks, and full attention is among the few segments."""
+    model = model_with(levels=2, window=16, segment_layers=1)
+    source = torch.randint(5, SIZE, (1, 512))
+    with watch(model) as record:
+        model.encoder(source, torch.tensor([512]))
+    assert record.weights["encoder.level.blocks.0.attention"][0].shape[-2:] == (32, 32)
+    assert record.mixtures == {"encoder.level.blocks.0.attention"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"pattern": "window"}, "levels=2 does not work with model.pattern=window: set .*=full"),
+        ({"causal": True}, "levels=2 does not work with model.causal=true: set .*=false"),
+        ({"encoder_mask": "custom:mine"}, "model.encoder_mask=custom:mine: set .*=none"),
+    ],
+)
+def test_levels_refuse_what_goes_around_them(setting, told):
+    with pytest.raises(UserError, match=told):
+        TransformerConfig(levels=2, **setting)
+
+
+def test_levels_refuse_a_mask_of_tokens():
+    model = model_with(levels=2, window=4)
+    batch = batch_of((5, 3))
+    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool)
+    with pytest.raises(UserError, match=r"encoder_mask does not work with model\.levels=2"):
+        model(batch.source, batch.source_lengths, batch.target_in, encoder_mask=mask)

@@ -61,6 +61,7 @@ def look(
         source_spans=[*((piece.start, piece.end) for piece in pieces), (len(text), len(text))],
         target_spans=[*target.spans(answer), (len(written), len(written))],
         candidates=[list(zip(*row)) for row in zip(names, likely.values.tolist())],
+        has_rollout=not record.mixtures,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.config import CustomConfig, ModelConfig, RNNConfig, TransformerConfig
 from regard.errors import UserError
-from regard.models.long_texts import make_pattern
+from regard.models.long_texts import make_encoder_pattern, make_pattern
 from regard.models.parts import Parts, check_parts, find_part, is_own
 from regard.models.rnn import RNNDecoder, RNNEncoder
 from regard.models.seq2seq import Seq2Seq
@@ -69,7 +69,7 @@ def _transformer(
         encoder_mask=_part("encoder_mask", config.encoder_mask, {"none": None}, parts),
         decoder_mask=_part("decoder_mask", config.decoder_mask, {"none": None}, parts),
         cross_mask=_part("cross_mask", config.cross_mask, {"none": None}, parts),
-        encoder_pattern=make_pattern(config, config.pattern, causal=config.causal),
+        encoder_pattern=make_encoder_pattern(config),
         decoder_pattern=make_pattern(config, config.decoder_pattern, causal=True),
     )
     embed = partial(Embedding, width=config.width, scaled=config.scale_embeddings)

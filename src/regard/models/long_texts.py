@@ -14,6 +14,13 @@ from regard.nn import (
 )
 
 
+def make_encoder_pattern(config: TransformerConfig) -> Pattern | None:
+    """The pattern of the encoder; of the first of two levels, whose segments are read apart."""
+    if config.levels > 1:
+        return Chunked(config.window)
+    return make_pattern(config, config.pattern, causal=config.causal)
+
+
 def make_pattern(config: TransformerConfig, name: str, *, causal: bool) -> Pattern | None:
     """The exact pattern of this name; None if it is not one: every token may see all."""
     if name == "window":

@@ -62,7 +62,8 @@ def has_own_parts(config: ModelConfig) -> bool:
 
 def _transformer(config: TransformerConfig, source_size: int, target_size: int) -> int:
     width = config.width
-    layers = config.encoder_layers + config.decoder_layers
+    segment_layers = config.segment_layers if config.levels > 1 else 0
+    layers = config.encoder_layers + segment_layers + config.decoder_layers
     attentions = layers + config.decoder_layers
     norm = {"layer": 2 * width, "rms": width, "none": 0}[config.norm]
     head = width // config.heads
@@ -73,11 +74,12 @@ def _transformer(config: TransformerConfig, source_size: int, target_size: int) 
     if config.feedforward:
         gates = 2 if config.activation in ("geglu", "swiglu") else 1
         feed = gates * config.ffn * (width + 1) + width * (config.ffn + 1) + norm
-    last_norms = 2 * norm if config.ends_with_norm else 0
+    stacks = 3 if segment_layers else 2
+    last_norms = stacks * norm if config.ends_with_norm else 0
 
     positions = 0
     if config.position == "learned":
-        positions = 2 * config.max_positions * width
+        positions = stacks * config.max_positions * width
     if config.position == "relative":
         positions = layers * 2 * (2 * config.relative_clip + 1) * head
 
@@ -87,7 +89,8 @@ def _transformer(config: TransformerConfig, source_size: int, target_size: int) 
 
     tables = _tables(config.tie, width, source_size, target_size)
     output = _output(config.tie, width, target_size) + config.output_bias * target_size
-    blocks = attentions * attention + layers * feed + mixtures
+    projection = width * width if segment_layers else 0
+    blocks = attentions * attention + layers * feed + mixtures + projection
     return blocks + last_norms + positions + tables + output
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.config import TransformerConfig
 from regard.errors import UserError
 from regard.models.long_texts import make_approximation
+from regard.models.segments import SegmentLevel
 from regard.models.seq2seq import Decoder, Encoder, Memory
 from regard.models.slots import TransformerState
 from regard.nn import (
@@ -72,6 +73,13 @@ class BlockParts:
             **options,
         )
 
+    def make_level(self, config: TransformerConfig) -> SegmentLevel | None:
+        """The second level of the encoder, if it has one."""
+        if config.levels == 1:
+            return None
+        blocks = [self.make_block(config, crossing=False) for _ in range(config.segment_layers)]
+        return SegmentLevel(config, blocks, self.make_position(config, in_attention=False))
+
     def make_position(self, config: TransformerConfig, *, in_attention: bool) -> Position:
         """The position object of the embeddings, or of one attention.
 
@@ -83,6 +91,15 @@ class BlockParts:
             config.heads,
             max_positions=config.max_positions,
             clip=config.relative_clip,
+        )
+
+
+def check_no_mask(mask: Tensor | None) -> None:
+    """Refuse a mask of the user's own for tokens, which a segment would go around."""
+    if mask is not None:
+        raise UserError(
+            "encoder_mask does not work with model.levels=2, where a token sees the segments, with "
+            "all of their tokens: leave it out, or set model.levels=1"
         )
 
 
@@ -119,6 +136,7 @@ class TransformerEncoder(Encoder):
             parts.make_block(config, crossing=False) for _ in range(config.encoder_layers)
         )
         self.norm = make_norm(config.norm if config.ends_with_norm else "none", config.width)
+        self.level = parts.make_level(config)
         self.dropout = config.dropout
         if config.embedding_dropout is not None:
             self.dropout = config.embedding_dropout
@@ -161,6 +179,9 @@ class TransformerEncoder(Encoder):
         for block in self.blocks:
             x, _ = block(x, sight, positions, layout)
         x = self.norm(x)
+        if self.level is not None:
+            check_no_mask(mask)
+            x = self.level(x, lengths, layout)
 
         if packed:
             return Memory(x, lengths, positions=given, layout=layout)

@@ -57,14 +57,14 @@ class Record:
         self.weights: dict[str, list[Tensor]] = {}
         self.norms: dict[str, Tensor] = {}
         self.mixtures: set[str] = set()
-        """Attentions whose weights are of mixtures of tokens (Linformer), not of tokens."""
+        """Attentions whose weights are not of tokens, but of mixtures (Linformer) or segments."""
 
     def add(self, module: "Attention", weights: Tensor, value: Tensor) -> None:
         name = self.names.get(id(module))
         if name is None:
             return
 
-        if module.approximation is not None and not module.approximation.weighs_tokens:
+        if not module.weighs_tokens:
             self.mixtures.add(name)
         self.weights.setdefault(name, []).append(weights.detach())
         self.norms[name] = module.lengths(value.detach())
@@ -176,6 +176,8 @@ class Attention(nn.Module):
         self._widths = (width, key_width, value_width)
         self._plain = type(self.position) is Position and type(self.score).prepare is Score.prepare
         self.approximation = approximation
+        self.weighs_tokens = approximation is None or approximation.weighs_tokens
+        """Whether its weights are of tokens, one each, rather than of mixtures or segments."""
         if approximation is not None:
             self._check_approximation(dropout)
 

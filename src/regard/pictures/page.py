@@ -205,7 +205,7 @@ def _block(
 
 def _has_rollout(record: AttentionRecord) -> bool:
     """Rollout follows the input through encoder, decoder and cross attention: it needs all."""
-    return len(record.blocks) == 3
+    return len(record.blocks) == 3 and record.has_rollout
 
 
 def _words(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[str], list[int]] | None:

@@ -45,6 +45,10 @@ class AttentionRecord:
     target_spans: list[Span] = field(default_factory=list, repr=False)
     candidates: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
     """The most likely tokens at each step, with their probabilities."""
+    has_rollout: bool = True
+    """Whether tokens can be followed through all layers: not where some layers attend to mixtures
+    of tokens, or to segments.
+    """
 
     def sides(self, block: str) -> tuple[list[str], list[str]]:
         """The tokens of a block's rows and columns.
@@ -119,17 +123,13 @@ class AttentionRecord:
             raise UserError("how=norm works on tokens, not on words: use the record before words()")
         return _normalised(self.blocks[block] * self.norms[block][:, :, None])
 
-    @property
-    def has_rollout(self) -> bool:
-        """Whether tokens can be followed through all layers: not through Linformer's mixtures."""
-        return "encoder" in self.blocks or "decoder" not in self.blocks
-
     def _rollout(self) -> dict[str, Weights]:
         """What has flowed from which input up to the last layer, a matrix for each block."""
         if not self.has_rollout:
             raise UserError(
-                "how=rollout follows tokens through all layers of the encoder, whose attention is "
-                "not to tokens here, but to mixtures of them (linformer): use mean, max or norm"
+                "how=rollout follows tokens through all layers, and some layers of this encoder "
+                "attend to mixtures of tokens (linformer) or to segments (model.levels=2): use "
+                "mean, max or norm"
             )
         if "encoder" not in self.blocks:  # as with an RNN: nobody knows what its states are made of
             return {block: layers[-1].mean(0) for block, layers in self.blocks.items()}
