@@ -232,7 +232,7 @@ class TransformerConfig(Bounded):
     )
     window: int = setting(
         64,
-        "Tokens on each side that a token sees (window), or of a chunk (chunked, bigbird, lsh).",
+        "Tokens on each side that a token sees (window); of a chunk or segment (other patterns).",
         least=1,
         most=10**6,
     )

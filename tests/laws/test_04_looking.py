@@ -172,6 +172,8 @@ def test_the_translators_record(model, letters, sum_error):
         if not record.has_rollout:
             with pytest.raises(UserError, match="how=rollout follows tokens through all layers"):
                 record.matrix(block, "rollout", layer=None)
+            with pytest.raises(UserError, match="how=rollout follows tokens through all layers"):
+                record.words().matrix(block, "rollout", layer=None)
         ways = ["mean", "norm", "max", *(["rollout"] if record.has_rollout else [])]
         for how in ways:
             matrix = record.matrix(block, how, layer=None)

@@ -88,12 +88,10 @@ def silent(model, gone):
         if not is_transformer(model):
             changed.decoder.attention.attend_to = lambda query, *given: torch.zeros_like(query)
             continue
-        part = {"cross": "decoder"}.get(one.block, one.block)
-        blocks = len(getattr(changed, part).blocks)
-        stack = f"{part}.blocks.{one.layer}"
-        if one.layer >= blocks:  # of the level over segments
-            stack = f"{part}.level.blocks.{one.layer - blocks}"
-        its = attentions[f"{stack}.{'cross' if one.block == 'cross' else 'attention'}"]
+        part = {"cross": "decoder", "segments": "encoder.level"}.get(one.block, one.block)
+        its = attentions[
+            f"{part}.blocks.{one.layer}.{'cross' if one.block == 'cross' else 'attention'}"
+        ]
         width = its.output.weight.shape[1] // its.heads
         its.output.weight.data[:, one.head * width : (one.head + 1) * width] = 0
     return changed

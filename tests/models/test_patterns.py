@@ -7,6 +7,7 @@ from regard.config import TransformerConfig, build
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import build_model
+from regard.models.segments import _means
 from regard.nn import DecoderBlock, Performer, watch
 from regard.nn.fast import choose
 from regard.text.vocabulary import BOS, EOS
@@ -237,21 +238,31 @@ def test_segments_see_each_other_and_tokens_only_their_own():
 def test_a_segments_mean_is_of_its_real_tokens():
     model = model_with(levels=2, window=4)
     states = torch.randn(2, 10, 16, dtype=torch.float64)
-    means = model.encoder.level._means(states, torch.tensor([10, 5]))
+    means = _means(states, torch.tensor([10, 5]), model.encoder.level.size)
     torch.testing.assert_close(means[0, 2], states[0, 8:10].mean(0))
     torch.testing.assert_close(means[1, 1], states[1, 4])
     assert (means[1, 2] == 0).all()
 
 
 @torch.no_grad()
-def test_no_matrix_of_all_tokens_of_two_levels_is_made():
-    """Segments are read by blocks, and full attention is among the few segments."""
+def test_the_second_level_is_full_attention_among_segments():
     model = model_with(levels=2, window=16, segment_layers=1)
     source = torch.randint(5, SIZE, (1, 512))
     with watch(model) as record:
         model.encoder(source, torch.tensor([512]))
     assert record.weights["encoder.level.blocks.0.attention"][0].shape[-2:] == (32, 32)
     assert record.mixtures == {"encoder.level.blocks.0.attention"}
+
+
+@torch.no_grad()
+def test_a_segment_longer_than_the_text_costs_nothing():
+    """And gives what a segment as long as the text gives."""
+    batch = batch_of((13, 3), (4, 2))
+    states = []
+    for window in (14, 10**6):
+        model = model_with(levels=2, window=window)
+        states.append(model.encoder(batch.source, batch.source_lengths).states)
+    torch.testing.assert_close(*states, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

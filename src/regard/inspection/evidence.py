@@ -61,7 +61,7 @@ class Answer(Protocol):
 
 
 class Head(NamedTuple):
-    """One head: its block (encoder, decoder or cross), layer and number, both from 0."""
+    """One head: its block (encoder, segments, decoder or cross), layer and number, both from 0."""
 
     block: str
     layer: int

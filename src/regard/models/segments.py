@@ -20,8 +20,8 @@ class SegmentLevel(nn.Module):
         mean     ↓    |    ↓    |  ↓            ↑         ↑         ↑
         segment  0 ←——— 1 ———→  2     ——→  output 0, output 1, output 2
 
-    So a decoder looks at both levels at once: keys are linear, and the score of a token is that of
-    its own state plus that of its segment.
+    So a decoder looks at both levels at once: with a score that is a product, that of a token is
+    the score of its own state plus that of its segment.
     """
 
     def __init__(self, config: TransformerConfig, blocks: list[Block], position: Position) -> None:
@@ -37,9 +37,10 @@ class SegmentLevel(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, layout: Layout) -> Tensor:
         """Packed rows (R, D) of texts with these lengths (B,) -> the same shape."""
-        means = self._means(layout.pad(x), lengths)  # (B, N, D)
+        size = min(self.size, layout.length)  # of one short segment, no more than there is
+        means = _means(layout.pad(x), lengths, size)  # (B, N, D)
         batch, count, _ = means.shape
-        segments = (lengths + self.size - 1) // self.size  # (B,)
+        segments = (lengths + size - 1) // size  # (B,)
         upper = Layout.of(segments, count)
         positions = torch.arange(count, device=x.device).expand(batch, -1)  # (B, N)
         mask = Mask(key_lengths=None if upper.full else segments, filled=True)
@@ -49,16 +50,17 @@ class SegmentLevel(nn.Module):
             rows, _ = block(rows, mask, positions, upper)
         known = self.output(upper.pad(self.norm(rows)))  # (B, N, D)
 
-        of_tokens = known[:, :, None].expand(-1, -1, self.size, -1).flatten(1, 2)  # (B, N · C, D)
+        of_tokens = known[:, :, None].expand(-1, -1, size, -1).flatten(1, 2)  # (B, N · C, D)
         return x + layout.pack(of_tokens[:, : layout.length])
 
-    def _means(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """The mean of the real tokens of each segment: (B, S, D) -> (B, N, D)."""
-        length = states.shape[1]
-        missing = -length % self.size
-        places = torch.arange(length + missing, device=states.device)
-        real = (places < lengths[:, None]).unflatten(1, (-1, self.size))[..., None]  # (B, N, C, 1)
 
-        segments = F.pad(states, (0, 0, 0, missing)).unflatten(1, (-1, self.size))  # (B, N, C, D)
-        total = segments.masked_fill(~real, 0.0).sum(2)  # (B, N, D)
-        return total / real.sum(2).clamp(min=1)
+def _means(states: Tensor, lengths: Tensor, size: int) -> Tensor:
+    """The mean of the real tokens of each segment of this size: (B, S, D) -> (B, N, D)."""
+    length = states.shape[1]
+    missing = -length % size
+    places = torch.arange(length + missing, device=states.device)
+    real = (places < lengths[:, None]).unflatten(1, (-1, size))[..., None]  # (B, N, C, 1)
+
+    segments = F.pad(states, (0, 0, 0, missing)).unflatten(1, (-1, size))  # (B, N, C, D)
+    total = segments.masked_fill(~real, 0.0).sum(2)  # (B, N, D)
+    return total / real.sum(2).clamp(min=1)

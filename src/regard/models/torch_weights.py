@@ -148,6 +148,8 @@ def _stack(
     ours: TransformerEncoder | TransformerDecoder,
 ) -> Weights:
     """All blocks, and the norm after the last one."""
+    if getattr(ours, "level", None) is not None:
+        raise UserError("a model of two levels is none of torch's: set model.levels=1")
     if len(theirs.layers) != len(ours.blocks):
         raise UserError(
             f"{len(theirs.layers)} layers there, {len(ours.blocks)} here: they must be equal"

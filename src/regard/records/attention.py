@@ -198,7 +198,15 @@ class AttentionRecord:
             columns = _one_hot(of_columns)  # (S, words)
             blocks[name] = (rows / rows.sum(0)).T @ weights @ columns
         return AttentionRecord(
-            source, target, blocks, {}, self.text_in, self.text_out, source_spans, target_spans
+            source,
+            target,
+            blocks,
+            {},
+            self.text_in,
+            self.text_out,
+            source_spans,
+            target_spans,
+            has_rollout=self.has_rollout,
         )
 
 
@@ -239,6 +247,8 @@ def block_of(attention: str) -> str:
     """The block of an attention, by its name in the model, such as decoder.blocks.0.cross."""
     if attention.endswith("cross") or attention == "decoder.attention":
         return "cross"
+    if attention.startswith("encoder.level."):
+        return "segments"
     return attention.split(".")[0]
 
 

@@ -379,7 +379,7 @@ def test_what_is_near_is_seen(kind, law_seed):
 
 
 def test_centroids_are_those_of_the_rows_own_keys():
-    """They have length 1, follow the clusters, and neither order of rows nor padding moves them."""
+    """They have length 1 and follow the clusters; padding does not move them, whatever it holds."""
     _, key = clustered(tokens=512)
     approximation = Routing(1, 32).double()
     real = torch.ones(1, 1, 512, dtype=torch.bool)
@@ -392,7 +392,7 @@ def test_centroids_are_those_of_the_rows_own_keys():
     after = (F.normalize(key, dim=-1) @ centroids.mT).amax(-1).mean()
     assert after > before + 0.02
 
-    padded = F.pad(key, (0, 0, 0, 100), value=7.0)
+    padded = F.pad(key, (0, 0, 0, 100), value=math.nan)
     longer = F.pad(real, (0, 100))
     assert_same(approximation.centroids(padded, longer), centroids, 1e-12)
     assert not list(approximation.parameters())
@@ -435,6 +435,14 @@ def test_hashing_a_short_text_is_left_to_the_readable_formula():
 def test_what_makes_no_approximation(make, text):
     with pytest.raises(UserError, match=text):
         make()
+
+
+def test_a_short_text_is_seen_whole_by_routing():
+    query, key, value = draw(2, 16, 16)
+    torch.testing.assert_close(
+        Routing(HEADS, WIDTH, clusters=32).double()(query, key, value, Mask(), SCALE),
+        F.scaled_dot_product_attention(query, key, value),
+    )
 
 
 def test_few_enough_keys_are_all_seen():

@@ -327,8 +327,9 @@ def layer_name(module: str) -> str:
     """encoder.blocks.1.attention → encoder layer 2: counted from 1, as in the pictures."""
     parts = module.split(".")
     layers = [f" layer {int(part) + 1}" for part in parts if part.isdecimal()]
+    level = " segment" if "level" in parts else ""
     cross = ", cross" if "cross" in parts else ""
-    return parts[0] + "".join(layers) + cross
+    return parts[0] + level + "".join(layers) + cross
 
 
 @proof(

@@ -24,16 +24,18 @@ class Routing(Approximation):
     query, sees a key wherever there is one, and counts none twice. In the paper a centroid takes w
     queries too, and one that nobody takes sees nothing.
 
-    w = 2 · ⌈L / C⌉ for the L real keys of a row. The work is T · w: with a fixed C it still grows
-    with T · S, divided by C / 2.
+    w = 2 · ⌈L / C⌉ for the L real keys of a row, and at least 16. The work is T · w: with a fixed C
+    it still grows with T · S, divided by C / 2.
 
     Centroids come from the keys of the row itself, by two rounds of k-means on the sphere that
-    start with every ⌈L / C⌉th key. The paper has running averages over training instead, which make
-    an answer depend on what was trained on before; these depend on neither the batch nor padding.
+    start with C keys at equal distances. The paper has running averages over training instead,
+    which are a state beside the weights; these depend on neither the batch nor padding.
     """
 
     overlap = 2
     """How many clusters take a key, on average."""
+    least = 16
+    """The fewest keys that a centroid takes, if there are as many: few clusters suit short rows."""
     steps = 2
     """Rounds of k-means: in docs/log.md, 2026-11-18, more of them found nothing more."""
 
@@ -97,7 +99,7 @@ class Routing(Approximation):
         key (B, H, S, D), real (B, H, S). No gradient: which keys are seen has none.
         """
         with as_given(key.device.type):
-            x = _directions(key) * real[..., None]  # (B, H, S, D)
+            x = _directions(key).masked_fill(~real[..., None], 0.0)  # (B, H, S, D)
             length = real.sum(-1, keepdim=True)  # (B, H, 1)
             places = torch.arange(self.clusters, device=key.device) * length // self.clusters
             centroids = x.gather(2, places[..., None].expand(-1, -1, -1, key.shape[3]))
@@ -115,12 +117,13 @@ class Routing(Approximation):
         key (B, H, S, D), real (B, H, S). A shorter row hides the last of its W.
         """
         keys = key.shape[2]
-        width = min(keys, self._keys_taken(keys))
+        width = min(keys, max(self.least, self._keys_taken(keys)))
         near = cosines(key, centroids).masked_fill(~real[..., None], -math.inf)  # (B, H, S, C)
         taken = near.mT.topk(width, dim=-1).indices  # (B, H, C, W)
 
         length = real.sum(-1)  # (B, H)
-        visible = torch.minimum(length, self._keys_taken(length))[..., None, None]  # (B, H, 1, 1)
+        most = self._keys_taken(length).clamp(min=self.least)  # (B, H)
+        visible = torch.minimum(length, most)[..., None, None]  # (B, H, 1, 1)
         hidden = torch.arange(width, device=real.device) >= visible  # (B, H, 1, W)
         return taken, hidden.expand_as(taken)
 
