@@ -295,6 +295,10 @@ def test_options_of_one_config_are_not_those_of_another():
     assert Config().data.options is not Config().data.options
 
 
+def test_presets_are_listed_in_the_order_of_their_names():
+    assert [*presets()] == sorted(presets())
+
+
 @pytest.mark.parametrize("name", presets())
 def test_a_preset_reads_back_as_it_was_written(name, tmp_path):
     config = build(preset(name))

@@ -12,7 +12,7 @@ from regard.errors import UserError, nearest
 def presets() -> dict[str, str]:
     """Name -> the comment at the head of the file."""
     found = {}
-    for path in sorted(files(__name__).iterdir(), key=lambda p: p.name):
+    for path in sorted(files(__name__).iterdir(), key=lambda p: p.name.removesuffix(".toml")):
         if path.name.endswith(".toml"):
             head = [
                 line[1:].strip()
