@@ -1,13 +1,14 @@
 """Time and memory of attention against the length of a text: patterns for long inputs beside full
 attention (torch's SDPA) and an LSTM.
 
-python benchmarks/length.py [--device cpu] [--lengths 512 1024 …] [--only full window] [--seconds 2]
+python benchmarks/length.py [--device cpu] [--precision fp32|bf16] [--lengths 512 1024 …]
+                            [--only full window] [--seconds 2]
 
 One layer of width 256 with 4 heads reads one text of random numbers; projections included, the same
-for all. Each measurement runs in a process of its own, so that its peak memory is its own. One JSON
-line each: seconds (the fastest round) and megabytes beyond what the process had before, forward
-alone and with backward. At the end, a line for each mechanism: the fitted exponent of its growth,
-and from which length on it is faster than full attention.
+for all. On a CPU each measurement runs in a process of its own, so that its peak memory is its own;
+a GPU counts its memory itself. One JSON line each: seconds (the fastest round) and megabytes beyond
+what was in use before, forward alone and with backward. At the end, a line for each mechanism: the
+fitted exponent of its growth, and from which length on it is faster than full attention.
 """
 
 import argparse
@@ -57,8 +58,11 @@ APPROXIMATIONS: dict[str, Callable[[int], Approximation]] = {
     "routing": lambda length: Routing(HEADS, HEAD, clusters=round(math.sqrt(length))),
 }
 """By the length of the text."""
-FULL_UP_TO = {"cpu": 16_384, "cuda": 65_536}
-"""Tokens up to which full attention is measured: beyond that, its time would be minutes."""
+UP_TO = {("cpu", "full"): 16_384, ("cuda", "lstm"): 32_768}
+"""The most tokens that are measured, by device and mechanism.
+
+Full attention would take minutes on a CPU; cuDNN's LSTM refuses 65,536 steps.
+"""
 
 Layer = Callable[[Tensor], Tensor]
 
@@ -108,14 +112,17 @@ def two_levels(length: int, device: torch.device) -> Layer:
     return layer
 
 
-def measured(name: str, length: int, mode: str, device: str, seconds: float) -> dict[str, float]:
+def measured(
+    name: str, length: int, mode: str, device: str, precision: str, seconds: float
+) -> dict[str, float]:
     """Seconds and megabytes of a layer; mode: forward, or training, which has a backward, too."""
     place = torch.device(device)
     layer = make_layer(name, length, place)
     x = torch.randn(1, length, WIDTH, device=place, requires_grad=mode == "training")
+    half = torch.autocast(place.type, torch.bfloat16, enabled=precision == "bf16")
 
     def run() -> None:
-        with torch.set_grad_enabled(mode == "training"):
+        with torch.set_grad_enabled(mode == "training"), half:
             output = layer(x)
         if mode == "training":
             output.sum().backward()
@@ -126,6 +133,17 @@ def measured(name: str, length: int, mode: str, device: str, seconds: float) -> 
     run()
     megabytes = (peak(place) - before) / 1e6
     return {f"{mode}_mb": megabytes, f"{mode}_seconds": fastest(run, seconds)}
+
+
+def apart(
+    name: str, length: int, mode: str, device: str, precision: str, seconds: float
+) -> dict[str, float]:
+    """`measured`, on a CPU in a process of its own."""
+    what = (name, length, mode, device, precision, seconds)
+    if torch.device(device).type == "cuda":
+        return measured(*what)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measured, what)
 
 
 def fastest(run: Callable[[], None], seconds: float) -> float:
@@ -211,26 +229,27 @@ def summaries(rows: list[dict[str, float]], least: int) -> Iterator[dict[str, ob
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--only", nargs="+", default=[*PATTERNS, *APPROXIMATIONS, "levels", "lstm"])
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--fit-from", type=int, default=2048)
     options = parser.parse_args()
     machine = {"machine": platform.processor() or platform.machine(), "torch": torch.__version__}
-    print(json.dumps(machine | {"device": options.device, "date": time.strftime("%Y-%m-%d")}))
-
     kind = torch.device(options.device).type
-    processes = multiprocessing.get_context("spawn")
+    if kind == "cuda":
+        machine["machine"] = torch.cuda.get_device_name()
+    how = {"device": options.device, "precision": options.precision}
+    print(json.dumps(machine | how | {"date": time.strftime("%Y-%m-%d")}))
+
     rows = []
     for length in options.lengths:
         for name in options.only:
-            if name == "full" and length > FULL_UP_TO[kind]:
+            if length > UP_TO.get((kind, name), length):
                 continue
             row = {"name": name, "length": length}
             for mode in MODES:
-                how = (name, length, mode, options.device, options.seconds)
-                with processes.Pool(1) as pool:
-                    figures = pool.apply(measured, how)
+                figures = apart(name, length, mode, *how.values(), options.seconds)
                 row |= {figure: round(value, 6) for figure, value in figures.items()}
             rows.append(row)
             print(json.dumps(row), flush=True)
