@@ -80,7 +80,8 @@ def draw(picture: str, where: str, panels: list[tuple[str, str, str]]) -> None:
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
         axes.set(xlabel="tokens", ylabel=label)
         axes.grid(alpha=0.3)
-    figure.axes[0].legend(fontsize=8)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right center", fontsize=8)
     save_figure(figure, HERE / f"{picture}.png")
 
 
