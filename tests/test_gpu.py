@@ -13,7 +13,7 @@ import torch
 
 import regard
 from regard.data.tasks import TASKS
-from regard.inference import translator as translating
+from regard.inference import decoding
 from regard.inference.translator import Sampling
 from regard.inspection.doctor import doctor
 from regard.inspection.evidence import heads_of, without
@@ -91,7 +91,7 @@ def test_auto_moves_when_there_is_enough_to_do(sorting, texts, monkeypatch):
     ours = regard.load(sorting)
     expected = answers(ours, texts[:20])
     assert ours.device.type == "cpu"
-    monkeypatch.setattr(translating, "WORTH", 0.0)
+    monkeypatch.setattr(decoding, "WORTH", 0.0)
     assert answers(ours, texts[:20]) == expected
     assert ours.device.type == "cuda"
     again = pickle.loads(pickle.dumps(ours))
@@ -110,7 +110,7 @@ def test_silenced_heads_are_silent_in_graphs_too(sorting, texts):
 
 
 def test_a_full_gpu_is_told_and_the_cpu_answers(sorting, texts, monkeypatch):
-    monkeypatch.setattr(translating, "WORTH", 0.0)
+    monkeypatch.setattr(decoding, "WORTH", 0.0)
     expected = answers(regard.load(sorting, device="cpu"), texts[:20])
     ours = regard.load(sorting)
     torch.cuda.empty_cache()

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from regard import training as training
     from regard.config import Config as Config
     from regard.errors import UserError as UserError
+    from regard.inference.language import LanguageModel as LanguageModel
+    from regard.inference.loading import load as load
+    from regard.inference.masked import MaskedLanguageModel as MaskedLanguageModel
     from regard.inference.translator import Translator as Translator
-    from regard.inference.translator import load as load
     from regard.recipes.evaluation import Evaluation as Evaluation
     from regard.recipes.evaluation import evaluate as evaluate
+    from regard.recipes.text_evaluation import evaluate_texts as evaluate_texts
     from regard.recipes.training import train as train
     from regard.records.result import Result as Result
     from regard.runs.run import Run as Run
@@ -30,13 +33,16 @@ if TYPE_CHECKING:
 _NAMES = {
     "Config": "regard.config",
     "Evaluation": "regard.recipes.evaluation",
+    "LanguageModel": "regard.inference.language",
+    "MaskedLanguageModel": "regard.inference.masked",
     "Result": "regard.records.result",
     "Run": "regard.runs.run",
     "Sampling": "regard.search.sample",
     "Translator": "regard.inference.translator",
     "UserError": "regard.errors",
     "evaluate": "regard.recipes.evaluation",
-    "load": "regard.inference.translator",
+    "evaluate_texts": "regard.recipes.text_evaluation",
+    "load": "regard.inference.loading",
     "train": "regard.recipes.training",
 }
 _MODULES = (
@@ -55,6 +61,8 @@ _MODULES = (
 __all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
     "Config",
     "Evaluation",
+    "LanguageModel",
+    "MaskedLanguageModel",
     "Result",
     "Run",
     "Sampling",
@@ -64,6 +72,7 @@ __all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
     "config",
     "data",
     "evaluate",
+    "evaluate_texts",
     "inspection",
     "load",
     "models",

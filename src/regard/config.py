@@ -34,6 +34,7 @@ ScoreName = Literal["dot", "scaled_dot", "multiplicative", "additive"]
 PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "alibi"]
 TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
 Tie = Literal["none", "inputs", "target", "all"]
+Objective = Literal["translate", "causal", "masked", "denoise"]
 PatternName = Literal[
     "full", "window", "chunked", "bigbird", "linformer", "performer", "lsh", "routing"
 ]
@@ -68,6 +69,10 @@ class DataConfig(Bounded):
     )
     features: str = setting(
         "", "Column or JSON key with tags such as N;DAT;SG, each of which is a source token."
+    )
+    documents: Literal["no", "auto", "line", "paragraph", "source"] = setting(
+        "no",
+        "For language models: what a text is; source: that of each pair. auto: look at the file.",
     )
     header: Literal["auto", "yes", "no"] = setting(
         "auto", "Whether the first line of a CSV or TSV file names its columns; auto: look at it."
@@ -585,6 +590,20 @@ class TrainConfig(Bounded):
 
     section: ClassVar[str] = "train"
 
+    objective: Objective = setting(
+        "translate",
+        "What to learn: targets from sources, or from texts alone the next token (causal), masked "
+        "tokens (masked) or the text without noise (denoise).",
+    )
+    mask_rate: float = setting(
+        0.15,
+        "Share of the tokens of a text that are masked; with denoise 0 leaves it as it is.",
+        least=0,
+        below=1,
+    )
+    mask_span: float = setting(
+        3.0, "Mean number of tokens that one <mask> replaces (denoise).", least=1, most=1000
+    )
     epochs: float = setting(0, "Passes over the training data. 0: use steps.", least=0, most=10**6)
     steps: int = setting(10000, "Number of training steps, if epochs is 0.", least=0, below=10**8)
     minutes: float = setting(
@@ -832,6 +851,7 @@ class Config:
         self._check_path()
         self._check_positions()
         self._check_features()
+        self._check_objective()
 
     def _check_sections(self) -> None:
         for name in SECTIONS:
@@ -892,6 +912,57 @@ class Config:
                 f"leave one of them out"
             )
 
+    def _check_objective(self) -> None:
+        """What a language model does without, and what it needs."""
+        objective = self.train.objective
+        given = f"train.objective={objective}"
+        if objective == "translate":
+            if self.data.documents != "no":
+                raise UserError(
+                    f"data.documents={self.data.documents} is for language models: set "
+                    f"train.objective=causal, masked or denoise as well"
+                )
+            return
+        if self.data.documents == "no":
+            raise UserError(f"{given} learns from texts: set data.documents=auto as well")
+
+        self._check_texts(given)
+        if objective in ("masked", "denoise") and not self.text.reserved:
+            raise UserError(f"{given} needs an id for <mask>: set text.reserved=1 or more")
+        if objective in ("causal", "masked"):
+            self._check_one_sided(given)
+        if objective == "masked" and isinstance(self.model, RNNConfig):
+            raise UserError(
+                f"{given} needs an encoder that looks both ways: model.kind=transformer"
+            )
+
+    def _check_texts(self, given: str) -> None:
+        """Refuse what only pairs have."""
+        refused = {
+            "data.positions": self.data.positions,
+            "data.features": self.data.features,
+            "data.target_file": self.data.target_file,
+            "text.dropout": self.text.dropout,
+        }
+        for name, value in refused.items():
+            if value:
+                raise UserError(f"{given} does not work with {name}={shown(value)}: leave it out")
+        if isinstance(self.model, CustomConfig):
+            raise UserError(f"{given} needs model.kind=transformer or rnn")
+
+    def _check_one_sided(self, given: str) -> None:
+        """A decoder or an encoder alone writes no answers, and has nothing to wait for."""
+        if self.train.metric in ("exact_match", "bleu"):
+            raise UserError(
+                f"{given} has no answers to compare with references: set train.metric=loss or "
+                f"accuracy"
+            )
+        assert not isinstance(self.model, CustomConfig)
+        if self.model.wait:
+            raise UserError(f"{given} has no source to wait for: set model.wait=0")
+        if self.train.path not in ("auto", "plain"):
+            raise UserError(f"{given} trains with train.path=auto or plain")
+
 
 ELSEWHERE = {
     "search.beam": "search.width",
@@ -947,7 +1018,7 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
     allowed.
     """
     sections: dict[str, Any] = {}
-    for section, values in settings.items():
+    for section, values in _with_documents(settings).items():
         section_class = _class_of(section, values)
         known = specs_of(section_class)
         for name in values:
@@ -956,6 +1027,17 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Config:
 
         sections[section] = section_class(**values)
     return Config(**sections)
+
+
+def _with_documents(settings: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """The settings, where a language model reads texts even if nobody said so."""
+    train = settings.get("train", {})
+    data = settings.get("data", {})
+    if not isinstance(train, Mapping) or not isinstance(data, Mapping):
+        return settings  # which is refused
+    if train.get("objective", "translate") == "translate" or "documents" in data:
+        return settings
+    return {"data": {}, **settings} | {"data": {**data, "documents": "auto"}}
 
 
 def _class_of(section: str, values: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app, main
 from regard.cli.completion import setting_names
+from regard.cli.lines import line_bursts
 from regard.errors import UserError
 from regard.inspection import page
 from regard.recipes.reporter import Reporter
@@ -426,7 +427,6 @@ def test_lines_are_grouped_as_they_come(standard_input, monkeypatch, windows):
     """On Windows `select` knows only sockets: there what has come is answered without waiting for
     more.
     """
-    bursts = sys.modules["regard.cli.translate"]._bursts  # regard.cli.translate is the command
 
     def refuse(*_):
         raise OSError(10038, "an operation was attempted on something that is not a socket")
@@ -434,7 +434,7 @@ def test_lines_are_grouped_as_they_come(standard_input, monkeypatch, windows):
     if windows:
         monkeypatch.setattr("select.select", refuse)
         monkeypatch.setattr("sys.platform", "win32")
-    groups = bursts(None, lambda: 512)
+    groups = line_bursts(None, lambda: 512)
     standard_input.write(b"1+1\n2+2\n3")
     assert next(groups) == [b"1+1", b"2+2"]
     standard_input.write(b"+3\n\n4+4")

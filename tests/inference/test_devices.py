@@ -12,8 +12,8 @@ import torch
 
 import regard
 from regard.errors import UserError
+from regard.inference import decoding
 from regard.inference import placed as placing
-from regard.inference import translator as translating
 from regard.inference.placed import Placed, hooked
 from regard.nn.fast.readonly import ReadOnly
 from regard.nn.kernels import writable
@@ -43,7 +43,7 @@ def gpu(monkeypatch):
     def pick(name, setting):
         return torch.device("cuda" if name == "auto" else name)
 
-    monkeypatch.setattr(translating, "pick_device", pick)
+    monkeypatch.setattr(decoding, "pick_device", pick)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (3 * 2**20, 2**30))
 
     def moved(placed, device, kind):
@@ -58,14 +58,14 @@ def test_one_short_text_does_not_even_ask_for_a_gpu(ours, monkeypatch):
     def ask(*_):
         raise AssertionError("asked for a GPU")
 
-    monkeypatch.setattr(translating, "pick_device", ask)
+    monkeypatch.setattr(decoding, "pick_device", ask)
     assert ours.auto
     ours("1+1")
 
 
 def test_a_gpu_takes_over_when_there_is_enough_to_translate(ours, gpu, monkeypatch):
     parameters = sum(weight.numel() for weight in ours.model.parameters())
-    monkeypatch.setattr(translating, "WORTH", 30.0 * parameters)  # of the tokens below
+    monkeypatch.setattr(decoding, "WORTH", 30.0 * parameters)  # of the tokens below
     ours("1+1")
     assert gpu == []
     ours(["1234+5678"] * 3)
@@ -74,14 +74,14 @@ def test_a_gpu_takes_over_when_there_is_enough_to_translate(ours, gpu, monkeypat
 
 def test_many_small_calls_are_much_work_too(ours, gpu, monkeypatch):
     parameters = sum(weight.numel() for weight in ours.model.parameters())
-    monkeypatch.setattr(translating, "WORTH", 30.0 * parameters)
+    monkeypatch.setattr(decoding, "WORTH", 30.0 * parameters)
     for _ in range(20):
         ours("1+1")
     assert gpu
 
 
 def test_who_names_a_device_stays_there(run, gpu, monkeypatch):
-    monkeypatch.setattr(translating, "WORTH", 0.0)
+    monkeypatch.setattr(decoding, "WORTH", 0.0)
     on_cpu = regard.load(run, device="cpu")
     on_cpu(TEXTS)
     assert gpu == []
@@ -94,8 +94,8 @@ def test_without_a_gpu_nothing_moves_and_nobody_asks_twice(ours, monkeypatch):
         asked.append(name)
         return torch.device("cpu")
 
-    monkeypatch.setattr(translating, "pick_device", pick)
-    monkeypatch.setattr(translating, "WORTH", 0.0)
+    monkeypatch.setattr(decoding, "pick_device", pick)
+    monkeypatch.setattr(decoding, "WORTH", 0.0)
     ours(TEXTS)
     ours(TEXTS)
     assert asked == ["auto"]
@@ -107,7 +107,7 @@ def test_no_room_on_the_gpu_is_told_and_the_cpu_goes_on(run, ours, gpu, monkeypa
 
     expected = answers(regard.load(run))
     monkeypatch.setattr(Placed, "moved", refuse)
-    monkeypatch.setattr(translating, "WORTH", 0.0)
+    monkeypatch.setattr(decoding, "WORTH", 0.0)
     with pytest.warns(UserWarning, match=r"3 of 1,024 MiB are free.*CPU"):
         assert answers(ours) == expected
     assert answers(ours) == expected  # and is not tried again
@@ -213,7 +213,7 @@ def test_weights_that_are_tied_stay_tied(run):
 
 def test_a_file_announced_is_not_counted_twice(ours, gpu, monkeypatch):
     parameters = sum(weight.numel() for weight in ours.model.parameters())
-    monkeypatch.setattr(translating, "WORTH", 100.0 * parameters)
+    monkeypatch.setattr(decoding, "WORTH", 100.0 * parameters)
     ours.expect(60)
     ours(["1234+5678"] * 5)  # 45 tokens of those 60
     assert gpu == []

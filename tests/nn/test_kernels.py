@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.models.seq2seq import summed_loss
+from regard.models.predictor import summed_loss
 from regard.nn import Mask, attend
 from regard.nn.devices import cpu_has_bf16
 from regard.nn.fast.cpu import kept, pooled, pooled_own

@@ -10,7 +10,8 @@ from regard.config import Config, RNNConfig, TrainConfig, TransformerConfig
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import build_model
-from regard.models.seq2seq import find_layouts, summed_loss
+from regard.models.predictor import summed_loss
+from regard.models.seq2seq import find_layouts
 from regard.nn.devices import cpu_has_bf16
 from regard.nn.fast.choose import SHORT
 from regard.nn.fast.lengths import by_length_readable

@@ -2,10 +2,9 @@
 
 import gc
 import os
-import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
@@ -16,16 +15,15 @@ import typer
 import regard
 from regard import files
 from regard.bounds import is_none
+from regard.cli.lines import is_typed, line_bursts, read_stdin, typed_lines
 from regard.cli.parts import PartsOption, read_parts
+from regard.cli.searching import sampling_asked_for, search_settings
 from regard.cli.terms import BYTES_A_TOKEN, Beam, Device, RunFolder, refuse_options
-from regard.config import build, parse_overrides
 from regard.display import json_text, note, one_line, plain, table, warn
 from regard.errors import UserError, counted
 
 LINES = {"cpu": 512, "gpu": 32_768}
 """Lines that are answered together: on a CPU few, so that answers appear soon."""
-BLOCK = 1 << 16
-"""Bytes that are read at once."""
 MOST_WARNED = 5
 """Texts whose warnings are printed; of the others only how many there are."""
 
@@ -136,10 +134,10 @@ def translate(
         raise UserError(f"there are texts to translate and --input {input}: pass one or the other")
     if attention is not None and attention.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--attention {attention}: a page's name must end in .html")
-    sampling = _sampling(sample, temperature, top_k, top_p, seed, risk)
+    sampling = sampling_asked_for(sample, temperature, top_k, top_p, seed, risk)
     if sampling is not None and is_none(seed):
         note(f"drew --seed {sampling.seed} (pass it to repeat this)")
-    chosen = _search_settings(settings)
+    chosen = search_settings(settings)
     if limit is not None:
         chosen["limit"] = limit
     chosen["parts"] = read_parts(parts)
@@ -189,10 +187,10 @@ def translate(
 
     if text:
         bursts: Iterable[list[bytes]] = [list(map(os.fsencode, text))]
-    elif input is None and _is_typed():
-        bursts = _typed_lines()
+    elif input is None and is_typed():
+        bursts = typed_lines()
     else:
-        bursts = _bursts(input, enough)
+        bursts = line_bursts(input, enough)
     results = _answers(translator, bursts, features, wishes, coverage)
     on_terminal = output is None and sys.stdout.isatty()
     visible = plain if on_terminal else one_line
@@ -212,8 +210,8 @@ def _follow(live: Any, text: list[str] | None) -> None:
     if text:
         blocks: Iterable[bytes] = ["\n".join(text).encode()]
     else:
-        _is_typed()  # refuses a closed stream
-        blocks = iter(_read_stdin, b"")
+        is_typed()  # refuses a closed stream
+        blocks = iter(read_stdin, b"")
     follow(live, blocks)
 
 
@@ -310,35 +308,6 @@ def _answers(
             yield result, place == len(burst)
 
 
-def _sampling(sample: bool, *drawn: Any) -> Any:
-    """How to draw; None: not at all, and then nobody may say how."""
-    sampling = regard.Sampling(*drawn)
-    if sample or sampling.risk:
-        return sampling
-    if sampling != regard.Sampling():
-        raise UserError(
-            "--temperature, --top-k, --top-p and --seed need --sample or --risk: add one of them"
-        )
-    return None
-
-
-def _search_settings(words: list[str] | None) -> dict[str, Any]:
-    """`search.no_repeat=3` or `no_repeat=3` -> {"no_repeat": 3}; any other setting is refused."""
-    settings: dict[str, Any] = {}
-    for word in words or []:
-        section, dot, _ = word.partition("=")[0].partition(".")
-        if dot and section != "search":
-            raise UserError(
-                f"--set {word}: only search settings can be set here, such as search.no_repeat=3"
-            )
-        full = word if dot else f"search.{word}"
-        settings |= parse_overrides([full])["search"]
-
-    # A misspelt name or a wrong value is told before anything is loaded.
-    build({"search": settings})
-    return settings
-
-
 def _answer_lines(result: Any, nbest: int, visible: Callable[[str], str]) -> str:
     """What is printed for one text: its answers, one a line."""
     from regard.records.result import ranking
@@ -367,79 +336,3 @@ def _object(result: Any, coverage: bool) -> dict[str, Any]:
 def _present(fields: dict[str, Any]) -> dict[str, Any]:
     """Those of the fields that have a value."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes]]:
-    """Groups of lines of a file, or of standard input as they come.
-
-    No line waits more than 20 ms for the next. enough: how many lines make a group.
-    """
-    if path is not None and (path.is_dir() or not path.exists()):
-        raise UserError(f"{path}: no such file")
-    if path is not None:
-        with path.open("rb", buffering=0) as file:
-            yield from _lines_together(lambda: file.read(BLOCK), enough, lambda: True)
-    else:
-        yield from _lines_together(_read_stdin, enough, _more_soon)
-
-
-def _read_stdin() -> bytes:
-    """What there is to read on standard input; empty at its end."""
-    try:
-        return os.read(0, BLOCK)
-    except OSError as error:
-        raise UserError(f"standard input cannot be read ({error.strerror})") from error
-
-
-def _typed_lines() -> Iterator[list[bytes]]:
-    """Lines that a person types at a prompt, one by one; Ctrl-D ends them."""
-    with suppress(ImportError):  # Windows has no readline, and edits lines by itself
-        import readline  # noqa: F401 - input() uses it: arrow keys, history
-
-    end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
-    note(f"Type a text and press Enter. To end, press {end}.")
-    while True:
-        try:
-            line = input("> ")
-        except EOFError:
-            note()
-            return
-        if line.strip():
-            yield [os.fsencode(line)]
-
-
-def _is_typed() -> bool:
-    """Whether a person types what is read from standard input."""
-    stream: TextIO | None = sys.stdin
-    if stream is None:  # as Python has it where the caller closed it
-        raise UserError("standard input is closed: give a text, or a file with --input")
-    return stream.isatty()
-
-
-def _more_soon() -> bool:
-    """Whether there is more to read on standard input within 20 ms.
-
-    On Windows, where only sockets can be asked, the answer is no.
-    """
-    if sys.platform == "win32":
-        return False
-    readable, _, _ = select.select([0], [], [], 0.02)
-    return bool(readable)
-
-
-def _lines_together(
-    read: Callable[[], bytes], enough: Callable[[], int], more_soon: Callable[[], bool]
-) -> Iterator[list[bytes]]:
-    """Groups of lines: a group ends with `enough` lines, or where no more come soon."""
-    group: list[bytes] = []
-    rest = b""  # a line whose end has not come yet
-    while block := read():
-        *lines, rest = (rest + block).split(b"\n")
-        group += lines
-        if group and (len(group) >= enough() or not more_soon()):
-            yield group
-            group = []
-    if rest:  # the last line may lack its end
-        group.append(rest)
-    if group:
-        yield group

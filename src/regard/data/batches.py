@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.data.corpus import Corpus
+from regard.data.objectives import TRANSLATE, Objective
 from regard.text.vocabulary import BOS, EOS, PAD
 
 Indices = npt.NDArray[np.integer[Any]]
@@ -35,7 +36,7 @@ class Batch:
     source_lengths: Tensor  # (B,)
     target: Tensor  # (B, T + 1): <bos> … <eos>
     target_lengths: Tensor  # (B,), predicted tokens: without <bos>
-    tokens: int  # predicted target tokens, known without asking the device
+    tokens: int  # predicted target tokens (those that are not <pad>), without asking the device
     source_tokens: int
     layouts: tuple[Any, Any] | None = None
     """Where the real tokens of source and target are, if that was worked out for the model."""
@@ -78,7 +79,7 @@ class Batch:
 
     def count_examples(self) -> Tensor:
         """How many rows are pairs. Others only fill up a shape, and predict nothing."""
-        return (self.target[:, 1] != PAD).sum()
+        return (self.target_out != PAD).any(1).sum()
 
     @property
     def has_own(self) -> bool:
@@ -149,7 +150,7 @@ class Batch:
         return replace(
             self,
             **parts,
-            tokens=int(parts["target_lengths"].sum()),
+            tokens=_count_tokens(parts["target"]),
             source_tokens=int(parts["source_lengths"].sum()),
             layouts=None,
         )
@@ -197,10 +198,15 @@ def collate(rows: Sequence[Row]) -> Batch:
         source_lengths,
         target,
         target_lengths - 1,
-        tokens=int(target_lengths.sum()) - len(rows),
+        tokens=_count_tokens(target),
         source_tokens=int(source_lengths.sum()),
         source_positions=positions,
     )
+
+
+def _count_tokens(target: Tensor) -> int:
+    """How many tokens are predicted by targets (B, T + 1) on the CPU."""
+    return int(torch.count_nonzero(target[:, 1:] != PAD))
 
 
 def _pad(rows: Sequence[Sequence[int] | Indices]) -> tuple[Tensor, Tensor]:
@@ -223,7 +229,8 @@ class Batches:
     `tokens` bounds batch size times longest sentence; `sentences` fixes the batch size. Pairs are
     kept in buckets of nearly equal length, longest first, and shuffled inside them: the cuts never
     move. `vary` may write the rows of a pair anew; the seed it is given differs by pair and epoch.
-    Memory: 4 bytes a pair.
+    So does that of the `objective`, which makes the rows of a language model; outside of training
+    it depends on the pair alone. Memory: 4 bytes a pair.
 
     With at_random=True and `sentences` there is one bucket, so an epoch is a plain shuffle. With
     `tokens` the lengths are shuffled once, for all epochs, so that the cuts can stay: each epoch
@@ -240,6 +247,7 @@ class Batches:
         seed: int,
         at_random: bool = False,
         vary: Vary | None = None,
+        objective: Objective = TRANSLATE,
     ) -> None:
         if (tokens is None) == (sentences is None) or (tokens or sentences or 0) < 1:
             raise ValueError("pass either tokens or sentences, at least 1")
@@ -248,6 +256,7 @@ class Batches:
         self.sentences = sentences
         self.seed = seed
         self.vary = vary
+        self.objective = objective
         self._mixes_lengths = at_random and tokens is not None
         self._bounds = _BOUNDS[:1] if at_random and tokens is None else _BOUNDS
 
@@ -280,20 +289,30 @@ class Batches:
             # part in the sum of the gradients.
             nothing = collate([([EOS], [BOS, PAD])])
             batch = self.load(share, step) if len(share) else nothing
-            return replace(
-                batch,
-                tokens=int(self.corpus.target_lengths[indices].sum()),
-                source_tokens=int(self.corpus.source_lengths[indices].sum()),
-            )
+            source_tokens, tokens = self._count(indices)
+            return replace(batch, tokens=tokens, source_tokens=source_tokens)
 
         return load_share
 
     def load(self, indices: Indices, step: int | None = None) -> Batch:
-        """These pairs as a batch; with a step, varied as in its epoch."""
-        if self.vary is None or step is None:
-            return collate([self.corpus.row(i) for i in indices.tolist()])
+        """These pairs as a batch; with a step, as in its epoch."""
+        if step is None:
+            return collate([self.objective.row(self.corpus.row(i), i) for i in indices.tolist()])
         seed = self._epoch_seed(step // self.per_epoch)
-        return collate([self.vary(*self.corpus[i], seed + i) for i in indices.tolist()])
+        return collate([self._row(i, seed + i) for i in indices.tolist()])
+
+    def _row(self, i: int, seed: int) -> tuple[Indices, ...]:
+        """A pair as it is in one epoch."""
+        row = self.corpus.row(i) if self.vary is None else self.vary(*self.corpus[i], seed)
+        return self.objective.row(row, seed)
+
+    def _count(self, pairs: Indices | slice) -> tuple[int, int]:
+        """The tokens of these pairs that are read in the source, and that are predicted."""
+        source_lengths = self.corpus.source_lengths[pairs]
+        target_lengths = self.corpus.target_lengths[pairs]
+        source_tokens = self.objective.count_read(source_lengths, target_lengths)
+        tokens = self.objective.count_predicted(target_lengths)
+        return int(source_tokens.sum(dtype=np.int64)), int(tokens.sum(dtype=np.int64))
 
     def _epoch_seed(self, epoch: int) -> int:
         sequence = np.random.SeedSequence([self.seed, epoch])
@@ -318,9 +337,7 @@ class Batches:
 
     def count_tokens(self) -> int:
         """Tokens of an epoch, of both sides."""
-        source = self.corpus.source_lengths.sum(dtype=np.int64)
-        target = self.corpus.target_lengths.sum(dtype=np.int64)
-        return int(source + target)
+        return sum(self._count(slice(None)))
 
     def ordered(self) -> Iterator[Indices]:
         """Every pair once, longest first: for evaluation, and to meet a lack of memory at once."""

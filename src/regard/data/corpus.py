@@ -40,7 +40,8 @@ IdArray = npt.NDArray[Any]
 class Corpus:
     """Rows of ids, a source and a target for each pair.
 
-    A source row ends with <eos> and is never empty; a target row is <bos> … <eos>.
+    A source row ends with <eos> and is never empty; a target row is <bos> … <eos>. Rows of texts
+    alone (`regard.data.documents`) have no more than <eos> as their source.
     `target_lengths` counts what is predicted: the row without its <bos>. Memory holds the start of
     every 64th row; the rest is added up from the lengths. A corpus may also have the position of
     each source token.
@@ -186,7 +187,6 @@ def encode(
     positions: whether to write those of the source, too. name: what errors call the data.
     """
     path = Path(path)
-    dtype = "<u2" if max(source.size, target.size) <= 2**16 else "<i4"
     encode_source = encoder_for(source)
     encode_chunk = partial(
         _encode_chunk,
@@ -197,16 +197,42 @@ def encode(
     )
 
     locate = partial(_chunk_positions, source=source, name=name) if positions else None
+    no_pairs = f"every pair has more than {max_length} tokens on a side; raise data.max_length"
+    vocabulary = max(source.size, target.size)
+    return write_corpus(
+        path,
+        pairs,
+        encode_chunk,
+        vocabulary=vocabulary,
+        watch=watch,
+        locate=locate,
+        nothing_left=no_pairs,
+    )
+
+
+def write_corpus(
+    path: Path,
+    pairs: Iterable[Pair],
+    encode_chunk: Callable[[list[Pair]], tuple[IdArray, IdArray, IdArray]],
+    *,
+    vocabulary: int,
+    watch: Callable[[list[Pair]], None] | None = None,
+    locate: Callable[[list[Pair], IdArray], IdArray] | None = None,
+    nothing_left: str,
+) -> Corpus:
+    """Write the rows of pairs into a folder, and open it.
+
+    encode_chunk: gives the rows of some pairs, their two lengths, and which were kept. vocabulary:
+    its size. nothing_left: the error if there is no row.
+    """
+    dtype = "<u2" if vocabulary <= 2**16 else "<i4"
     with new_folder(path) as aside:
         count = _write(pairs, encode_chunk, aside, dtype, watch, locate)
         if not count:
-            raise UserError(
-                f"{path.name}: every pair has more than {max_length} tokens on a side; raise "
-                f"data.max_length"
-            )
+            raise UserError(f"{path.name}: {nothing_left}")
         digest = digest_of(aside, dtype)
         about = {"format": FORMAT, "pairs": count, "dtype": dtype, "digest": digest}
-        if positions:
+        if locate is not None:
             about["positions"] = True
         write_text(aside / "corpus.json", json.dumps(about))
     return Corpus.open(path)

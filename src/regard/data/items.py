@@ -22,6 +22,8 @@ Items = Iterable[Any]
 - a pandas or Polars frame, an Arrow table, a Hugging Face Dataset, or a dict of columns
 """
 
+TEXT = "text"
+"""The column of the texts for a language model, unless another one is named."""
 A_PAIR = "a pair is (source, target), (source, [targets]) or a dict"
 SPLITS = {"train": "train", "dev": "dev", "val": "dev", "validation": "dev", "test": "test"}
 """What the splits of a dict such as a DatasetDict may be called, and what we call them."""
@@ -54,6 +56,8 @@ class Table:
     features: str = ""
     notes: list[str] = field(default_factory=list)
     name: str = "pairs"
+    text: Callable[[Any], Any] | None = None
+    """For a language model: the text of a row. None: rows are pairs."""
 
     def pairs(self, skipped: Skipped) -> Iterator[Pair]:
         """The pairs, cleaned like those of a file and numbered from 1.
@@ -62,6 +66,14 @@ class Table:
         """
         pair = None
         for line, row in enumerate(self.rows(), 1):
+            if self.text is not None and not isinstance(row, Pair):
+                text = _text(self.text(row), f"item {line} of the {self.name}")
+                if not text:
+                    skipped.add(self.name, line, "empty text")
+                    continue
+                pair = Pair(text, ("",), line)
+                yield pair
+                continue
             source, targets = self._texts(row, line)
             if not source or not targets:
                 skipped.add(self.name, line, "empty target" if source else "empty source")
@@ -111,16 +123,22 @@ def open_items(
     *,
     name: str = "pairs",
     strict: bool = True,
+    has_texts: bool = False,
 ) -> Table:
     """Find out what `data` is, and which of its columns are source and target.
 
     `source` and `target` name columns, or keys of dicts; `translation.en` is a key inside another.
     `positions` names one with the positions of the words of the source, `features` one with its
     tags. Not strict: names of texts that the data lacks are as good as none. Of an iterator, which
-    can be read only once, the caller may read the rows only once.
+    can be read only once, the caller may read the rows only once. has_texts: for a language model;
+    then rows may be texts, or dicts with a text.
     """
     table = Table(*_rows(data), name=name)
     first, table.rows = _first(table.rows, data)
+    if has_texts:
+        table.text = _text_of_row(first, source)
+        if table.text is not None:
+            return table
     if not isinstance(first, Mapping):
         if positions:
             raise UserError(
@@ -157,6 +175,20 @@ def open_items(
         table.source, table.target = _guess(name, names)
         table.notes = _guess_notes(name, names, table.source, table.target)
     return table
+
+
+def _text_of_row(first: Any, column: str) -> Callable[[Any], Any] | None:
+    """How to find the text in rows like the first one; None: they are pairs."""
+    if isinstance(first, str):
+        return lambda row: row
+    if not isinstance(first, Mapping):
+        return None
+    names = _names(first)
+    alone = names[0] if len(names) == 1 else TEXT
+    name = column if column in names else alone
+    if name not in names or {"source", "target"} <= set(names):
+        return None
+    return partial(_value, name=name)
 
 
 def _rows(data: Any) -> tuple[Callable[[], Iterable[Any]], int | None]:
@@ -283,7 +315,12 @@ def _two_values(row: Any, where: str) -> tuple[Any, Any]:
     """The source and target of a row that is no dict."""
     if isinstance(row, Pair):
         return row.source, row.targets
-    if isinstance(row, str | bytes | set | frozenset | Mapping) or not hasattr(row, "__iter__"):
+    if isinstance(row, str):
+        raise UserError(
+            f"{where} is {row!r:.40}: {A_PAIR}; to train a language model on texts, add "
+            f"train={{'objective': 'causal'}}"
+        )
+    if isinstance(row, bytes | set | frozenset | Mapping) or not hasattr(row, "__iter__"):
         raise UserError(f"{where} is {row!r:.40}: {A_PAIR}")
     values = list(row)
     if len(values) != 2:

@@ -23,6 +23,7 @@ from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import ReadSoFar, plain_name, reason_of
 from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout, Reader
+from regard.data.readers.texts import TextFolder, TextReader, text_files
 from regard.data.remote import remote_corpora
 from regard.data.tasks import SEED, TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
@@ -137,6 +138,15 @@ class Splits:
     readers: list[Reader] = field(default_factory=list)  # of the files, if there are any
     drawn: Drawn | None = None  # tasks only: what training drew, where dev and test leave it out
     columns: tuple[str, str] = ("", "")  # the names of source and target in pairs from Python
+    holds: str = "pair"  # what the streams are of, for a person
+
+    @property
+    def documents(self) -> str:
+        """What the texts of a language model are: data.documents, once it was looked at."""
+        for reader in self.readers:
+            if isinstance(reader, TextReader | TextFolder):
+                return reader.unit
+        return "source"
 
     @property
     def reading(self) -> list[str]:
@@ -207,6 +217,7 @@ def open_data(
     encoding: str | None = None,
     positions: str | None = None,
     features: str | None = None,
+    documents: str = "no",
     target_file: str | None = None,
     dev_file: str | None = None,
     test_file: str | None = None,
@@ -217,7 +228,8 @@ def open_data(
     """Find the data that `spec` names: a task, a file, a folder, or a corpus below $REGARD_DATA.
 
     `source` and `target` choose columns, keys or languages, `positions` the column with the
-    positions of the words, and `features` that with the tags of the source. `target_file` is read
+    positions of the words, and `features` that with the tags of the source. `documents`: read texts
+    for a language model instead, as pairs without targets. `target_file` is read
     beside the file `spec`, and `dev_file` and `test_file` take the place of what would be split
     off. For `deal` see Deal. With `keep` everything is read once, and later from a copy that is
     cleaned already: for callers that read it several times.
@@ -229,6 +241,7 @@ def open_data(
         encoding or None,
         positions or None,
         features or None,
+        documents,
     )
     if spec in TASKS:
         if positions:
@@ -286,6 +299,7 @@ def _open_files(spec: str, layout: Layout, target_file: str | None, keep: Keep |
         skipped=skipped,
         notes=notes,
         readers=readers,
+        holds=readers[0].holds,
     )
 
 
@@ -351,7 +365,8 @@ def _file_stream(
 ) -> Stream:
     """The pairs of a file; that there is none, or that it cannot be read, is an error."""
     position = ReadSoFar()
-    read_some = partial(_some, spec, part, partial(reader.pairs, skipped, position), skipped)
+    read_pairs = partial(reader.pairs, skipped, position)
+    read_some = partial(_some, spec, part, read_pairs, skipped, reader.holds)
     # A file that cannot be read is told at once; one that is kept is soon read to its end.
     if keep is None or part == "test":
         next(read_some())
@@ -405,12 +420,15 @@ def open_split(
         more.get("encoding") or None,
         more.get("positions") or None,
         more.get("features") or None,
+        more.get("documents", "no"),
     )
     folder = _place(spec, layout)
     if spec in TASKS or folder is None or not folder.is_dir() or more.get(f"{split}_file"):
         return open_data(spec, source=source, target=target, options=options, **more).split(split)
 
     files = _parts(folder, layout, [])
+    if not files and layout.documents != "no":
+        return open_data(spec, source=source, target=target, **more).split(split)
     file = files.get(split) or files.get("train")
     if file is None:
         raise UserError(
@@ -426,18 +444,21 @@ def open_split(
 
 
 def _some(
-    spec: str, part: str, read_pairs: Callable[[], Iterable[Pair]], skipped: Skipped
+    spec: str,
+    part: str,
+    read_pairs: Callable[[], Iterable[Pair]],
+    skipped: Skipped,
+    holds: str,
 ) -> Iterator[Pair]:
-    """The pairs; that there is none is an error."""
+    """The pairs; that there is none is an error. holds: what they are, for a person."""
     pair = None
     for pair in read_pairs():
         yield pair
     if pair is None:
         why = "; ".join(skipped.lines()[:2]) or "there is nothing after the header"
         purpose = "" if part == "train" else f" for {part}"
-        raise UserError(
-            f"{spec}: no usable pairs{purpose} (a pair has a source and a target): {why}"
-        )
+        meaning = " (a pair has a source and a target)" if holds == "pair" else ""
+        raise UserError(f"{spec}: no usable {holds}s{purpose}{meaning}: {why}")
 
 
 def from_iterable(
@@ -447,10 +468,11 @@ def from_iterable(
     target: str | None = None,
     positions: str | None = None,
     features: str | None = None,
+    documents: str = "no",
     keep: Keep | None = None,
     **deal: Any,
 ) -> Splits:
-    """Splits of pairs given from Python; for what they may be see `Items`.
+    """Splits of pairs given from Python; for what they may be see `Items`. documents: or of texts.
 
     A dict such as {"train": pairs, "dev": pairs} has its own splits. `source` and `target` name
     columns. An iterator, which can be read only once, is kept: in memory, or by `keep`.
@@ -470,7 +492,13 @@ def from_iterable(
             items = list(items)
         name = "pairs" if len(parts) == 1 else f"{part} pairs"
         table = open_items(
-            items, source or "", target or "", positions or "", features or "", name=name
+            items,
+            source or "",
+            target or "",
+            positions or "",
+            features or "",
+            name=name,
+            has_texts=documents != "no",
         )
         share = partial(_share_of, table.size) if table.size else _unknown_share
         tables[part] = table
@@ -484,6 +512,7 @@ def from_iterable(
         skipped=skipped,
         notes=notes + tables["train"].notes,
         columns=(tables["train"].source, tables["train"].target),
+        holds="text" if tables["train"].text else "pair",
     )
     return _dealt(splits, Deal(**deal))
 
@@ -571,6 +600,8 @@ def _files(spec: str, layout: Layout, target_file: str | None, notes: list[str])
         raise UserError(f"{path} is a folder; give two files, or only the folder")
 
     files = _parts(path, layout, notes)
+    if "train" not in files and layout.documents != "no" and text_files(path):
+        return {"train": path}
     if "train" not in files:
         raise UserError(f"{path} contains {_listed(path)}: {_train_file_wanted(path)}")
     return files
@@ -715,10 +746,10 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
     if splits.dev is None and dev != 0:
         splits.dev = splits.train
         splits.notes.append(
-            f"{splits.name}: too few pairs to hold any out; dev uses the training pairs"
+            f"{splits.name}: too few {splits.holds}s to hold any out; dev uses those for training"
         )
     elif len(codes) < _FEW:
-        splits.notes.append(_few(codes, splits.name))
+        splits.notes.append(_few(codes, splits))
     return splits
 
 
@@ -754,13 +785,13 @@ def _usual(pairs: int) -> int:
     return min(2_000, max(1, pairs // 20)) if pairs > 2 else 0
 
 
-def _few(codes: Codes, name: str) -> str:
+def _few(codes: Codes, splits: Splits) -> str:
     """The note that there is next to nothing to learn from, and where it went."""
     counts = [(part, np.count_nonzero(codes == code)) for part, code in _PARTS.items()]
     shares = ", ".join(f"{count} for {part}" for part, count in counts if count)
     return (
-        f"{name}: only {counted(len(codes), 'pair')} ({shares}), too few to learn from; a useful "
-        f"model needs thousands"
+        f"{splits.name}: only {counted(len(codes), splits.holds)} ({shares}), too few to learn "
+        f"from; a useful model needs thousands"
     )
 
 

@@ -87,7 +87,7 @@ class Placed:
         return Placed(model, self.suppress)
 
     def begin(self, jobs: Sequence[Job]) -> Any:
-        """The decoder's state before the first token of these sentences."""
+        """The decoder's state before the first token that is written for these sentences."""
         nothing = [BOS, EOS]
         rows = [
             (job.source, nothing, job.positions) if job.positions else (job.source, nothing)
@@ -97,8 +97,7 @@ class Placed:
         reading = {}
         if batch.source_positions is not None:
             reading["positions"] = batch.source_positions  # (B, S)
-        memory = self.model.encoder(batch.source, batch.source_lengths, **reading)
-        return self.model.decoder.start(memory)
+        return self.model.start(batch.source, batch.source_lengths, **reading)
 
     @torch.inference_mode()
     def decode(

@@ -1,6 +1,5 @@
 """Text -> text: the thing a user loads."""
 
-import math
 import sys
 import warnings
 import zlib
@@ -15,24 +14,28 @@ import numpy.typing as npt
 import torch
 
 from regard.bounds import Bounded, setting, specs_of
-from regard.config import SearchConfig, build, to_settings
+from regard.config import SearchConfig
 from regard.data.batches import collate
 from regard.data.pairs import read_positions
 from regard.errors import UserError, counted, nearest
 from regard.inference.contrasts import judge_contrasts
+from regard.inference.decoding import (
+    DecodingModel,
+    first_place,
+    never_written,
+    put,
+    search_settings,
+)
 from regard.inference.demands import words
 from regard.inference.likelihoods import likelihoods
 from regard.inference.loops import free
 from regard.inference.online import Online
-from regard.inference.placed import WORTH, Placed
 from regard.inference.reranking import covered, least_risk
 from regard.inspection.look import look
 from regard.inspection.page import answer_page
 from regard.models import Seq2Seq
 from regard.models.ensemble import ensemble
 from regard.models.parts import Parts
-from regard.nn.devices import cpu_has_bf16, pick_device
-from regard.nn.kernels import read_only
 from regard.records.attention import AttentionRecord
 from regard.records.contrast import Contrast, ContrastItem
 from regard.records.likelihood import Likelihood
@@ -41,12 +44,10 @@ from regard.records.tree import Node
 from regard.runs.run import Run
 from regard.search import (
     Beam,
-    Constraints,
     Greedy,
     Hypothesis,
     Job,
     Lexical,
-    Rules,
     Sample,
     Sampling,
     Search,
@@ -78,7 +79,7 @@ PARTS = 2
 """How many times as many sentences are decoded together, where texts are split into sentences."""
 
 
-class Translator:
+class Translator(DecodingModel):
     """A trained model with its tokenizers and search settings.
 
     Call it with a text to get a Result, or with a list of texts to get a list of them. Use
@@ -98,9 +99,10 @@ class Translator:
         auto: bool = False,
         positions: str = "",
     ) -> None:
+        suppress = never_written(target)
+        super().__init__(model, suppress, search or SearchConfig(), auto=auto)
         self.source = source
         self.target = target
-        self.search = search or SearchConfig()
         self.seen = seen
         """Longest source in training, in tokens. 0: unknown.
 
@@ -116,120 +118,12 @@ class Translator:
         """Maximum source length in tokens; longer sources are not translated."""
         if self.search.split and seen:
             self.most = max(self.search.batch_tokens, seen)
-        self.suppress = torch.arange(target.size) < target.first  # (V,) True: never produced
-        self.suppress[[EOS]] = False
-        self.suppress[target.text_size :] = True  # tags
-        self.auto = auto
-        """Whether to move to a GPU, if there is one, as soon as there is enough to translate."""
         self._has_warned = not source.tags  # of a text without tags, which this run should have
         self._ids = list(range(target.size))  # shared by all results: a number takes 28 bytes
-        self._work = 0.0  # source tokens × parameters, asked for so far
-        self._placed = Placed(model, self.suppress)
 
     def __repr__(self) -> str:
         size = counted(self._parameters(), "parameter")
         return f"Translator({size}, beam {self.search.width}, {self.device})"
-
-    @property
-    def model(self) -> Seq2Seq:
-        """The model, on its current device."""
-        return self._placed.model
-
-    @model.setter
-    def model(self, model: Seq2Seq) -> None:
-        self._placed = Placed(model, self.suppress)
-
-    @property
-    def device(self) -> torch.device:
-        """The current device of the model."""
-        return self._placed.device
-
-    def to(self, device: str | torch.device) -> "Translator":
-        """Move the model to a device: `cpu`, `cuda`, `cuda:1` or `mps`.
-
-        From now on it does not move to a GPU automatically.
-        """
-        self.auto = False
-        target = pick_device(str(device), "device")
-        here = target.type == self.device.type and target.index in (None, self.device.index)
-        if not here:
-            self._placed = self._placed.moved(target, self._kind(target))
-        return self
-
-    def _kind(self, device: torch.device) -> torch.dtype:
-        """The dtype of the weights there.
-
-        A CPU that cannot multiply bfloat16 takes them as float32.
-        """
-        if self.search.precision != "bf16":
-            return torch.float32
-        if device.type == "cpu" and not cpu_has_bf16():
-            return torch.float32
-        return torch.bfloat16
-
-    def expect(self, tokens: float) -> None:
-        """Announce how many source tokens will be translated.
-
-        With device="auto", this moves the model to a GPU if it is worth it.
-        """
-        if self.auto and self.device.type == "cpu":
-            self._consider(self._work + tokens * self._parameters())
-
-    def settle(self) -> None:
-        """With device="auto": move to the GPU now, if there is one, and then never again."""
-        self.expect(math.inf)
-        self.auto = False
-
-    def _count(self, tokens: int) -> None:
-        """Note what there is to do, over all calls: many small ones are much work, too."""
-        if self.auto and self.device.type == "cpu":
-            self._work += tokens * self._parameters()
-            self._consider(self._work)
-
-    def _parameters(self) -> int:
-        return sum(weight.numel() for weight in self.model.parameters())
-
-    def _consider(self, work: float) -> None:
-        """Move to the GPU, if there is one and the work is worth it."""
-        if work < WORTH:
-            return
-
-        gpu = pick_device("auto", "device")
-        if gpu.type == "cpu":
-            self.auto = False  # there is none: do not ask again
-            return
-        try:
-            self._placed = self._placed.moved(gpu, self._kind(gpu))
-        except RuntimeError as error:  # out of memory, or a driver that refuses
-            self._give_up_gpu(_reason(error))
-
-    def _give_up_gpu(self, reason: str) -> None:
-        """Go on on the CPU, since the GPU cannot be used, and say so."""
-        self.auto = False
-        cpu = torch.device("cpu")
-        if self.device.type != "cpu":
-            self._placed = self._placed.moved(cpu, self._kind(cpu))
-        advice = "device=cpu avoids this warning"
-        warnings.warn(
-            f"the GPU cannot be used ({reason}); continuing on the CPU ({advice})", stacklevel=3
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process can have: no graphs and locks, and the weights on the CPU."""
-        state = {**self.__dict__, "_placed": None}
-        on_cpu = self._placed
-        if self.device.type != "cpu":
-            cpu = torch.device("cpu")
-            on_cpu = on_cpu.moved(cpu, self._kind(cpu))
-        return {**state, "model": on_cpu.model, "device": str(self.device)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        model = state.pop("model")
-        device = state.pop("device")
-        self.__dict__.update(state)
-        self._placed = Placed(model, self.suppress)
-        if device != "cpu":
-            self.auto = True  # back to a GPU, if there is one here
 
     @overload
     def __call__(self, text: str, **wishes: Any) -> Result: ...
@@ -473,43 +367,7 @@ class Translator:
 
         waiting = [job for job in jobs if 1 < len(job.source) <= self.most]
         waiting.sort(key=lambda job: -len(job.source))
-        placed = self._placed
-        failure = ""
-        try:
-            self._decode(placed, waiting, search, no_repeat)
-        except RuntimeError as error:
-            if not self._may_retry(placed):
-                if not isinstance(error, torch.OutOfMemoryError):
-                    raise
-                advice = "lower search.batch_tokens or the beam width, or use device=cpu"
-                raise UserError(f"out of memory on {placed.device}: {advice}") from error
-            # Not the error itself, whose frames hold what filled the memory.
-            failure = _reason(error)
-
-        if failure:
-            placed.release()
-            if self._placed is placed:
-                self._give_up_gpu(failure)
-            self._decode(self._placed, waiting, search, no_repeat)
-
-    def _may_retry(self, placed: Placed) -> bool:
-        """Whether jobs that failed on a device may be decoded on another one.
-
-        They may on a GPU that was chosen by itself, or that another thread has given up meanwhile.
-        """
-        given_up = self._placed is not placed
-        return placed.device.type != "cpu" and (self.auto or given_up)
-
-    def _decode(self, placed: Placed, jobs: Sequence[Job], search: Search, no_repeat: int) -> None:
-        """Fill what each job has found, by a model on one device."""
-        rules = self._rules(placed.device, no_repeat)
-        every = bool(self.search.coverage)  # by which they are ranked anew
-        placed.decode(jobs, search, rules, self.search.batch_tokens, every=every)
-
-    def _rules(self, device: torch.device, no_repeat: int = 0) -> Rules:
-        """What may be produced; no_repeat: instead of the setting, where it is not 0."""
-        demands = Constraints(no_repeat=no_repeat or self.search.no_repeat)
-        return Rules(demands, self.search.minimum, self.suppress, device)
+        self._decode(waiting, search, no_repeat)
 
     def _ranked(
         self, text: str, hypotheses: list[Hypothesis], sampling: Sampling | None
@@ -631,14 +489,6 @@ class Translator:
         if width == 1:
             return Greedy(length_penalty=penalty)
         return Beam(width, n, penalty, patience, self.search.diversity)
-
-    def _check_width(self, width: int) -> None:
-        """Refuse a beam that the vocabulary cannot fill; memory is looked at when texts come."""
-        if width > max(self.target.size, 5):
-            raise UserError(
-                f"a beam of {width:,} is wider than the target vocabulary of "
-                f"{self.target.size:,} tokens: use a narrower one (--beam, --nbest, search.width)"
-            )
 
     def _result(
         self,
@@ -808,14 +658,6 @@ def _check_wishes(wishes: Iterable[str]) -> None:
             raise UserError(f"translate() has no option {name}{nearest(name, sorted(known))}")
 
 
-def _reason(error: RuntimeError) -> str:
-    """Why a GPU cannot be used, in a line."""
-    if isinstance(error, torch.OutOfMemoryError):
-        free, total = torch.cuda.mem_get_info()
-        return f"out of memory: {free / 2**20:,.0f} of {total / 2**20:,.0f} MiB are free"
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def _few(words: Sequence[str]) -> str:
     """The first five words, shortened."""
     shortened = [word if len(word) <= 24 else f"{word[:23]}…" for word in words[:5]]
@@ -830,7 +672,7 @@ def _character_name(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-def load(
+def load_translator(
     run: str | Path | Run,
     *others: str | Path | Run,
     checkpoint: str = "best",
@@ -839,7 +681,7 @@ def load(
     parts: Parts = None,
     **search: Any,
 ) -> Translator:
-    """Load a run for translation.
+    """Load a run that was trained on pairs.
 
     others: more runs with the same vocabulary, for an ensemble.
     checkpoint: name of a checkpoint, such as `step-00001000`.
@@ -849,29 +691,17 @@ def load(
     parts: your own classes, where the config says custom:Name.
     search: other search settings to override, such as no_repeat=3.
     """
-    known = get_type_hints(SearchConfig)
-    for name in search:
-        if name not in known:
-            options = ["checkpoint", "beam", "device", "parts", *known]
-            raise UserError(f"load() has no option {name}{nearest(name, options)}")
-
     runs = [folder if isinstance(folder, Run) else Run.open(folder) for folder in (run, *others)]
     first = runs[0]
     _check_vocabularies(runs)
 
-    chosen = {**to_settings(first.config)["search"], **search}
-    if beam is not None:
-        chosen["width"] = beam
-    settings = build({"search": chosen}).search
+    settings = search_settings(first, beam, search)
     kind = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    place = _place(device, kind)
+    place = first_place(device, kind)
 
-    models = [opened.model(checkpoint, parts) for opened in runs]
+    models = [translating_model(opened, checkpoint, parts) for opened in runs]
     for model in models:
-        if place.type == "cpu":
-            read_only(model, kind)
-        else:
-            model.to(place, kind)
+        put(model, place, kind)
 
     return Translator(
         models[0] if len(models) == 1 else ensemble(models),
@@ -886,6 +716,18 @@ def load(
     )
 
 
+def translating_model(run: Run, checkpoint: str, parts: Parts) -> Seq2Seq:
+    """The model of a run that answers sources."""
+    objective = run.config.train.objective
+    model = run.model(checkpoint, parts)
+    if objective not in ("translate", "denoise") or not isinstance(model, Seq2Seq):
+        raise UserError(
+            f"{run.path}: trained with train.objective={objective}, so it answers no sources; see "
+            f"regard generate, fill, embed and score"
+        )
+    return model
+
+
 def _check_vocabularies(runs: Sequence[Run]) -> None:
     """Refuse runs that cannot answer together, since their ids mean different tokens."""
     first = runs[0]
@@ -897,17 +739,3 @@ def _check_vocabularies(runs: Sequence[Run]) -> None:
                 f"{other.path} and {first.path} have different vocabularies: train one with "
                 f"train.start_from the other, or both on the same data"
             )
-
-
-def _place(device: str, kind: torch.dtype) -> torch.device:
-    """Where a model of this dtype begins; auto is the CPU, if it can multiply that dtype."""
-    place = pick_device("cpu" if device == "auto" else device, "device")
-    if kind != torch.bfloat16 or place.type != "cpu" or cpu_has_bf16():
-        return place
-
-    place = pick_device(device, "device")  # auto: a GPU may have what this CPU lacks
-    if place.type == "cpu":
-        raise UserError(
-            "search.precision=bf16: PyTorch has no bfloat16 matrix products on this CPU; use fp32"
-        )
-    return place

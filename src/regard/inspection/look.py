@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.data.batches import collate
 from regard.errors import UserError
-from regard.models import Seq2Seq
+from regard.models import MaskedEncoder, Seq2Seq
 from regard.models.ensemble import Decoders
 from regard.nn import Record, watch
 from regard.records.attention import AttentionRecord, Weights, block_of
@@ -61,6 +61,26 @@ def look(
         source_spans=[*((piece.start, piece.end) for piece in pieces), (len(text), len(text))],
         target_spans=[*target.spans(answer), (len(written), len(written))],
         candidates=[list(zip(*row)) for row in zip(names, likely.values.tolist())],
+        has_rollout=not record.mixtures,
+    )
+
+
+@torch.inference_mode()
+def look_at_text(model: MaskedEncoder, tokenizer: Tokenizer, ids: Sequence[int]) -> AttentionRecord:
+    """The attention of an encoder alone, for a text of these ids."""
+    device = next(model.parameters()).device
+    batch = collate([([*ids, EOS], [BOS, EOS])]).to(device)
+    with watch(model) as record:
+        model(batch.source, batch.source_lengths)
+    blocks, norms = _by_block(record)
+    text = tokenizer.decode(ids)
+    return AttentionRecord(
+        source=tokenizer.token_texts([*ids, EOS]),
+        target=[],
+        blocks=blocks,
+        norms=norms,
+        text_in=text,
+        source_spans=[*tokenizer.spans(ids), (len(text), len(text))],
         has_rollout=not record.mixtures,
     )
 

@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
-from regard.config import CustomConfig, ModelConfig, RNNConfig, TransformerConfig
+from regard.config import CustomConfig, ModelConfig, Objective, RNNConfig, TransformerConfig
 from regard.errors import UserError
+from regard.models.language import CausalModel, MaskedEncoder
 from regard.models.long_texts import make_encoder_pattern, make_pattern
 from regard.models.parts import Parts, check_parts, find_part, is_own
+from regard.models.predictor import Predictor
 from regard.models.rnn import RNNDecoder, RNNEncoder
 from regard.models.seq2seq import Seq2Seq
 from regard.models.size import check_size
@@ -17,15 +19,37 @@ from regard.nn import POSITIONS, SCORES, Attention, Block, Embedding
 from regard.nn.names import look_up
 
 
+@overload
 def build_model(
     config: ModelConfig,
     source_size: int,
     target_size: int,
     parts: Parts = None,
-) -> Seq2Seq:
+    objective: Literal["translate", "causal", "denoise"] = "translate",
+) -> Seq2Seq: ...
+
+
+@overload
+def build_model(
+    config: ModelConfig,
+    source_size: int,
+    target_size: int,
+    parts: Parts = None,
+    objective: Objective = "translate",
+) -> Predictor: ...
+
+
+def build_model(
+    config: ModelConfig,
+    source_size: int,
+    target_size: int,
+    parts: Parts = None,
+    objective: Objective = "translate",
+) -> Predictor:
     """The model that a config describes, with new weights.
 
-    parts: the user's own classes, where the config says custom:Name.
+    parts: the user's own classes, where the config says custom:Name. objective: what it is to learn
+    (`train.objective`): `causal` is a decoder alone, `masked` an encoder alone.
     """
     if isinstance(config, CustomConfig):
         return _custom(config, source_size, target_size, parts)
@@ -35,9 +59,9 @@ def build_model(
             f"model.tie={config.tie} needs one vocabulary for both sides: set text.share=true or "
             f"model.tie={instead}"
         )
-    check_size(config, source_size, target_size)
+    check_size(config, source_size, target_size, objective=objective)
     builders: dict[str, Any] = {"transformer": _transformer, "rnn": _rnn}
-    return builders[config.kind](config, source_size, target_size, parts)
+    return builders[config.kind](config, source_size, target_size, parts, objective)
 
 
 def _part(kind: str, name: str, known: Mapping[str, Any], parts: Parts) -> Any:
@@ -58,8 +82,12 @@ def _custom(config: CustomConfig, source_size: int, target_size: int, parts: Par
 
 
 def _transformer(
-    config: TransformerConfig, source_size: int, target_size: int, parts: Parts
-) -> Seq2Seq:
+    config: TransformerConfig,
+    source_size: int,
+    target_size: int,
+    parts: Parts,
+    objective: Objective,
+) -> Predictor:
     kinds = ("score", "position", "block", "encoder_mask", "decoder_mask", "cross_mask")
     check_parts({kind: getattr(config, kind) for kind in kinds}, parts)
     chosen = BlockParts(
@@ -77,12 +105,22 @@ def _transformer(
         # As large as scaled ones are. If they were the output layer, too, its logits would be huge.
         embed = partial(embed, std=1.0)
     source = embed(source_size)
-    target = source
-    if config.tie not in ("inputs", "all"):
-        target = embed(target_size)
-    encoder = TransformerEncoder(config, chosen, source)
-    decoder = TransformerDecoder(config, chosen, target, target_size)
-    model = Seq2Seq(encoder, decoder)
+    model: Predictor
+    if objective == "masked":
+        encoder = TransformerEncoder(config, chosen, source)
+        model = MaskedEncoder(encoder, config.width, source_size, bias=config.output_bias)
+        if config.tie in ("target", "all"):
+            model.head.weight = source.weight
+    elif objective == "causal":
+        decoder = TransformerDecoder(config, chosen, source, target_size, crossing=False)
+        model = CausalModel(decoder, config.width)
+    else:
+        target = source
+        if config.tie not in ("inputs", "all"):
+            target = embed(target_size)
+        encoder = TransformerEncoder(config, chosen, source)
+        decoder = TransformerDecoder(config, chosen, target, target_size)
+        model = Seq2Seq(encoder, decoder)
     if config.qkv_init == "joint":
         for module in model.modules():
             if isinstance(module, Attention):
@@ -90,14 +128,23 @@ def _transformer(
     return model
 
 
-def _rnn(config: RNNConfig, source_size: int, target_size: int, parts: Parts) -> Seq2Seq:
+def _rnn(
+    config: RNNConfig,
+    source_size: int,
+    target_size: int,
+    parts: Parts,
+    objective: Objective,
+) -> Seq2Seq:
     source = Embedding(source_size, config.embedding, scaled=False)
-    target = source
-    if config.tie not in ("inputs", "all"):
-        target = Embedding(target_size, config.embedding, scaled=False)
     check_parts({kind: getattr(config, kind) for kind in ("score", "cross_mask")}, parts)
     score = _part("score", config.score, SCORES, parts)
     cross_mask = _part("cross_mask", config.cross_mask, {"none": None}, parts)
+    if objective == "causal":
+        writer = RNNDecoder(config, score, source, target_size, crossing=False)
+        return CausalModel(writer, config.width)
+    target = source
+    if config.tie not in ("inputs", "all"):
+        target = Embedding(target_size, config.embedding, scaled=False)
     encoder = RNNEncoder(config, source)
     decoder = RNNDecoder(config, score, target, target_size, cross_mask)
     return Seq2Seq(encoder, decoder)

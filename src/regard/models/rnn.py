@@ -210,7 +210,10 @@ class RNNState:
 
 
 class RNNDecoder(Decoder):
-    """Cells that write, with attention before them, after them, or none."""
+    """Cells that write, with attention before them, after them, or none.
+
+    crossing: whether there is a source; a language model has none, and starts from zeros.
+    """
 
     def __init__(
         self,
@@ -219,9 +222,15 @@ class RNNDecoder(Decoder):
         embedding: Embedding,
         size: int,
         cross_mask: Rule | None = None,
+        *,
+        crossing: bool = True,
     ) -> None:
         super().__init__()
+        self.crossing = crossing
+        if not crossing:
+            config = replace(config, attention="none", readout="state", bridge="top")
         self.embedding = embedding
+        self.width = config.width
         self.attention_at = config.attention
         self.dropout = config.dropout
         self.parts = 2 if config.cell == "lstm" else 1  # (h, c) or (h,)
@@ -230,7 +239,8 @@ class RNNDecoder(Decoder):
         self.cross_rule = cross_mask
 
         # From the final state of the encoder's top layer to the first one of every layer.
-        bridges = self.parts * self.layers if config.bridge == "top" else 0
+        has_bridges = crossing and config.bridge == "top"
+        bridges = self.parts * self.layers if has_bridges else 0
         self.bridge = nn.ModuleList(nn.Linear(config.width, config.width) for _ in range(bridges))
         inputs = config.embedding
         if config.attention == "before":
@@ -268,6 +278,10 @@ class RNNDecoder(Decoder):
             attended = self.attention.project(memory.states)
         before_first = torch.zeros_like(memory.lengths)  # (B,)
         common = RNNState((), attended, memory.lengths, before_first, beams=1, wait=self.wait)
+        if not self.crossing:
+            weight = self.embedding.weight
+            zeros = weight.new_zeros(self.layers, len(memory.lengths), self.width)
+            return replace(common, hidden=(zeros,) * self.parts)
         if not memory.prefixes:
             return replace(common, hidden=self._first_states(memory.final))
 

@@ -4,19 +4,15 @@ An encoder makes a Memory of the source, a decoder goes from state to state over
 loss is a sum over target tokens.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from regard.data.batches import OWN, Batch
-from regard.models.learner import Learner, Sums
+from regard.models.predictor import Predictor
 from regard.nn import Layout, Pattern
-from regard.nn.kernels import cross_entropy
 from regard.nn.masks import Rule
-from regard.nn.precision import at_least_single
-from regard.text.vocabulary import PAD
 
 WHOLE = (
     "this model needs the whole source before it can start; to translate while the source is being "
@@ -148,7 +144,7 @@ class Decoder(nn.Module):
         return self.output(hidden), state
 
 
-class Seq2Seq(Learner):
+class Seq2Seq(Predictor):
     """Encoder-decoder model: source tokens and target tokens -> logits."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
@@ -180,10 +176,24 @@ class Seq2Seq(Learner):
         logits, _ = self.decoder(target, self.decoder.start(memory), **writing)
         return logits
 
+    @property
+    def out(self) -> nn.Linear:
+        return self.decoder.out
+
+    def output(self, hidden: Tensor) -> Tensor:
+        return self.decoder.output(hidden)
+
     def predict(self, batch: Batch) -> Tensor:
         """`forward` of a batch, with its own masks and positions: logits (B, T, V)."""
         own = {name: x for name, x in batch.tensors().items() if name in OWN}
         return self(batch.source, batch.source_lengths, batch.target_in, **own)
+
+    def start(self, source: Tensor, lengths: Tensor, **reading: Tensor) -> Any:
+        """The decoder's state before the first token, for sources (B, S) of these lengths (B,).
+
+        reading: positions (B, S), where the tokens do not stand one after the other.
+        """
+        return self.decoder.start(self.encoder(source, lengths, **reading))
 
     def wait_for(self, tokens: int) -> None:
         """Write target token t once tokens + t source tokens are read (wait-k); 0: all of them."""
@@ -209,56 +219,10 @@ class Seq2Seq(Learner):
         hidden, _ = self.decoder.hidden(batch.target_in, state, layout=target, **writing)
         return hidden, target.pack(batch.target_out)
 
-    def loss(self, batch: Batch, smoothing: float = 0.0) -> Sums:
-        """Cross-entropy of the shifted target, summed over real tokens only."""
-        hidden, targets = self.hidden(batch)
-        loss, nll, correct = self._sums(hidden, targets, smoothing)
-        return Sums(loss, nll, correct, batch.tokens)
-
-    def _sums(self, hidden: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, ...]:
-        """(loss, nll, correct) of hidden (N, D) and targets (N,), as in `Sums`."""
-        out = self.decoder.out
-        return cross_entropy(
-            hidden,
-            out.weight,
-            out.bias,
-            targets,
-            smoothing,
-            ignore=PAD,
-            compiled=self.compiled,
-        )
-
-    def rdrop(self, batch: Batch, smoothing: float, weight: float) -> Sums:
-        """R-Drop (Liang et al. 2021): two passes over the batch, with different dropout.
-
-        The loss is the mean of the two, plus weight/2 times the mean of the two KL divergences
-        between what they predict.
-        """
-        hidden, targets = self.hidden(_twice(batch))  # (2N, D), (2N,)
-        loss, nll, correct = self._sums(hidden, targets, smoothing)
-        logits = self.decoder.output(hidden)  # (2N, V)
-        logprobs = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (2N, V)
-        first, second = logprobs.chunk(2)  # (N, V) each
-
-        # KL(p, q) + KL(q, p) = Σ (p - q) (log p - log q)
-        both_ways = ((first.exp() - second.exp()) * (first - second)).sum(-1)  # (N,)
-        real = targets[: len(first)] != PAD  # (N,)
-        divergence = (both_ways * real).sum() / 2
-        return Sums((loss + weight * divergence) / 2, nll / 2, correct / 2, batch.tokens)
-
 
 def _given(**options: Tensor | None) -> dict[str, Tensor]:
     """Those that are given: a model of the user's own need not know the others."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _twice(batch: Batch) -> Batch:
-    """The sentences of a batch twice, one copy after the other."""
-    layouts = batch.layouts
-    if layouts is not None:
-        layouts = (layouts[0].twice(), layouts[1].twice())
-    tensors: dict[str, Any] = {name: torch.cat([x, x]) for name, x in batch.by_sentence().items()}
-    return replace(batch, **tensors, layouts=layouts)
 
 
 def find_layouts(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]:
@@ -270,18 +234,3 @@ def find_layouts(batch: Batch, *, packed: bool = False) -> tuple[Layout, Layout]
     source = Layout.of(batch.source_lengths, batch.source.shape[1], offsets=packed, worth=0.8)
     target = Layout.of(batch.target_lengths, batch.target_in.shape[1], offsets=packed, worth=0.8)
     return source, target
-
-
-def summed_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Sums:
-    """The loss of logits (N, V) for targets (N,), summed.
-
-    Label smoothing s: (1 − s) times the loss of the reference, plus s times the mean loss over the
-    vocabulary. This is the formula; `cross_entropy` computes the same, faster.
-    """
-    logprobs = logits.to(at_least_single(logits.dtype)).log_softmax(-1)  # (N, V)
-    nll = -logprobs.gather(-1, targets[:, None]).sum()
-    loss = nll
-    if smoothing != 0:
-        loss = (1 - smoothing) * nll - smoothing * logprobs.mean(-1).sum()
-    correct = (logits.detach().argmax(-1) == targets).sum()
-    return Sums(loss, nll.detach(), correct, len(targets))

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.config import CustomConfig, ModelConfig, RNNConfig, TransformerConfig
+from regard.config import CustomConfig, ModelConfig, Objective, RNNConfig, TransformerConfig
 from regard.errors import UserError
 from regard.models.parts import is_own
 from regard.nn.devices import free_memory
@@ -16,14 +16,16 @@ def check_size(
     source_size: int,
     target_size: int,
     *,
+    objective: Objective = "translate",
     copies: int = 1,
     device: torch.device = CPU,
 ) -> None:
     """Refuse a model that does not fit into the memory of a device.
 
-    copies: how many numbers are kept for each parameter, such as its gradient.
+    objective: what it is to learn. copies: how many numbers are kept for each parameter, such as
+    its gradient.
     """
-    count = count_parameters(config, source_size, target_size)
+    count = count_parameters(config, source_size, target_size, objective)
     needed = count * copies * WEIGHT
     room = free_memory(device)
     if needed <= room:
@@ -39,7 +41,12 @@ def _gigabytes(size: int) -> str:
     return f"{size / 1e9:,.1f} GB"
 
 
-def count_parameters(config: ModelConfig, source_size: int, target_size: int) -> int:
+def count_parameters(
+    config: ModelConfig,
+    source_size: int,
+    target_size: int,
+    objective: Objective = "translate",
+) -> int:
     """The parameters of the model that `build_model` makes; those of the user's own parts are 0.
 
     Whether it has such: `has_own_parts`.
@@ -47,8 +54,10 @@ def count_parameters(config: ModelConfig, source_size: int, target_size: int) ->
     if isinstance(config, CustomConfig):
         return 0
     if isinstance(config, RNNConfig):
+        if objective == "causal":
+            return _rnn_decoder(config, target_size)
         return _rnn(config, source_size, target_size)
-    return _transformer(config, source_size, target_size)
+    return _transformer(config, source_size, target_size, objective)
 
 
 def has_own_parts(config: ModelConfig) -> bool:
@@ -60,11 +69,17 @@ def has_own_parts(config: ModelConfig) -> bool:
     )
 
 
-def _transformer(config: TransformerConfig, source_size: int, target_size: int) -> int:
+def _transformer(
+    config: TransformerConfig, source_size: int, target_size: int, objective: Objective
+) -> int:
     width = config.width
-    segment_layers = config.segment_layers if config.levels > 1 else 0
-    layers = config.encoder_layers + segment_layers + config.decoder_layers
-    attentions = layers + config.decoder_layers
+    has_encoder = objective != "causal"
+    has_decoder = objective != "masked"
+    segment_layers = config.segment_layers if config.levels > 1 and has_encoder else 0
+    encoder_layers = config.encoder_layers if has_encoder else 0
+    decoder_layers = config.decoder_layers if has_decoder else 0
+    layers = encoder_layers + segment_layers + decoder_layers
+    attentions = layers + (decoder_layers if has_encoder else 0)
     norm = {"layer": 2 * width, "rms": width, "none": 0}[config.norm]
     head = width // config.heads
 
@@ -74,7 +89,7 @@ def _transformer(config: TransformerConfig, source_size: int, target_size: int) 
     if config.feedforward:
         gates = 2 if config.activation in ("geglu", "swiglu") else 1
         feed = gates * config.ffn * (width + 1) + width * (config.ffn + 1) + norm
-    stacks = 3 if segment_layers else 2
+    stacks = has_encoder + has_decoder + (segment_layers > 0)
     last_norms = stacks * norm if config.ends_with_norm else 0
 
     positions = 0
@@ -85,29 +100,40 @@ def _transformer(config: TransformerConfig, source_size: int, target_size: int) 
 
     mixtures = 0
     if config.pattern == "linformer":
-        mixtures = config.encoder_layers * config.features * config.max_positions
+        mixtures = encoder_layers * config.features * config.max_positions
 
-    tables = _tables(config.tie, width, source_size, target_size)
+    tables = source_size * width
+    if has_encoder and has_decoder:
+        tables = _tables(config.tie, width, source_size, target_size)
     output = _output(config.tie, width, target_size) + config.output_bias * target_size
     projection = width * width if segment_layers else 0
     blocks = attentions * attention + layers * feed + mixtures + projection
     return blocks + last_norms + positions + tables + output
 
 
+def _cells(config: RNNConfig, inputs: int, size: int, layers: int, directions: int = 1) -> int:
+    """The parameters of recurrent cells of this size, in layers and directions."""
+    gates = {"rnn": 1, "linear": 1, "gru": 3, "lstm": 4}[config.cell]
+    first = gates * size * (inputs + size + 2)
+    later = gates * size * (directions * size + size + 2)
+    return directions * (first + (layers - 1) * later)
+
+
+def _rnn_decoder(config: RNNConfig, size: int) -> int:
+    """A decoder alone, without attention."""
+    cells = _cells(config, config.embedding, config.width, config.decoder_layers)
+    output = _output(config.tie, config.width, size) + size
+    return cells + size * config.embedding + output
+
+
 def _rnn(config: RNNConfig, source_size: int, target_size: int) -> int:
     width = config.width
-    gates = {"rnn": 1, "linear": 1, "gru": 3, "lstm": 4}[config.cell]
     states = 2 if config.cell == "lstm" else 1
     directions = 2 if config.bidirectional else 1
-
-    def cells(inputs: int, size: int, layers: int, directions: int) -> int:
-        first = gates * size * (inputs + size + 2)
-        later = gates * size * (directions * size + size + 2)
-        return directions * (first + (layers - 1) * later)
-
     inputs = config.embedding + (width if config.attention == "before" else 0)
-    encoder = cells(config.embedding, width // directions, config.encoder_layers, directions)
-    decoder = cells(inputs, width, config.decoder_layers, 1)
+    layers = config.encoder_layers
+    encoder = _cells(config, config.embedding, width // directions, layers, directions)
+    decoder = _cells(config, inputs, width, config.decoder_layers)
     bridge = 0
     if config.bridge == "top":
         bridge = states * config.decoder_layers * width * (width + 1)

@@ -39,7 +39,7 @@ class TransformerState:
     own: tuple[KeyValue, ...]
     """Of each block, the slots: what was read of the target. Empty before the first token."""
     cross: tuple[KeyValue, ...]
-    """Of each block, what is looked at in the source."""
+    """Of each block, what is looked at in the source. Empty in a language model."""
     lengths: Tensor
     """(B,): of the sources."""
     at: Tensor
@@ -155,7 +155,7 @@ class TransformerState:
         slots = max(first.shape[1], second.shape[1])
         seen = [F.pad(each, (0, slots - each.shape[2])) for each in seen]
 
-        own = zip(self._own_or_empty(), other._own_or_empty())
+        own = zip(self._own_or_empty(other), other._own_or_empty(self))
         lengths = torch.cat((self.lengths, other.lengths))  # (B + B',)
         longest = int(lengths.max())  # the longest source may have left
         cross = zip(self.cross, other.cross)
@@ -189,12 +189,11 @@ class TransformerState:
         own = tuple(kv.gather(used, spare=spare) for kv in self.own)
         return replace(self, own=own, seen=self._seen_among(used))
 
-    def _own_or_empty(self) -> tuple[KeyValue, ...]:
-        """`own`; before the first token, as many without a slot."""
+    def _own_or_empty(self, other: TransformerState) -> tuple[KeyValue, ...]:
+        """`own`; before the first token, as many without a slot, if the other state has some."""
         if self.own:
             return self.own
-        no_slots = self.at.new_zeros(len(self.at), 0)
-        return tuple(kv.gather(no_slots) for kv in self.cross)
+        return tuple(kv.empty(len(self.at)) for kv in other.own)
 
     def _used(self) -> Tensor:
         """(B, S'): which slots hypotheses look at, first to last.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.config import TransformerConfig
+from regard.config import PatternName, TransformerConfig
 from regard.errors import UserError
 from regard.models.long_texts import make_approximation
 from regard.models.segments import SegmentLevel
@@ -48,9 +48,10 @@ class BlockParts:
     encoder_pattern: Pattern | None = None
     decoder_pattern: Pattern | None = None
 
-    def make_block(self, config: TransformerConfig, *, crossing: bool) -> Block:
-        """A new block of the encoder or, crossing, of the decoder."""
-        pattern = config.decoder_pattern if crossing else config.pattern
+    def make_block(
+        self, config: TransformerConfig, pattern: PatternName, *, crossing: bool = False
+    ) -> Block:
+        """A new block; crossing: with attention to a source."""
         approximation = make_approximation(config, pattern)
         # A block of the user's own need not know what nobody asked for.
         options = {} if approximation is None else {"approximation": approximation}
@@ -77,7 +78,7 @@ class BlockParts:
         """The second level of the encoder, if it has one."""
         if config.levels == 1:
             return None
-        blocks = [self.make_block(config, crossing=False) for _ in range(config.segment_layers)]
+        blocks = [self.make_block(config, config.pattern) for _ in range(config.segment_layers)]
         return SegmentLevel(config, blocks, self.make_position(config, in_attention=False))
 
     def make_position(self, config: TransformerConfig, *, in_attention: bool) -> Position:
@@ -133,7 +134,7 @@ class TransformerEncoder(Encoder):
         self.embedding = embedding
         self.position = parts.make_position(config, in_attention=False)
         self.blocks = nn.ModuleList(
-            parts.make_block(config, crossing=False) for _ in range(config.encoder_layers)
+            parts.make_block(config, config.pattern) for _ in range(config.encoder_layers)
         )
         self.norm = make_norm(config.norm if config.ends_with_norm else "none", config.width)
         self.level = parts.make_level(config)
@@ -219,16 +220,27 @@ class TransformerEncoder(Encoder):
 
 
 class TransformerDecoder(Decoder):
-    """Embedding and position, blocks, output."""
+    """Embedding and position, blocks, output.
+
+    crossing: whether its blocks attend to a source; those of a language model do not.
+    """
 
     def __init__(
-        self, config: TransformerConfig, parts: BlockParts, embedding: Embedding, size: int
+        self,
+        config: TransformerConfig,
+        parts: BlockParts,
+        embedding: Embedding,
+        size: int,
+        *,
+        crossing: bool = True,
     ) -> None:
         super().__init__()
+        self.crossing = crossing
         self.embedding = embedding
         self.position = parts.make_position(config, in_attention=False)
         self.blocks = nn.ModuleList(
-            parts.make_block(config, crossing=True) for _ in range(config.decoder_layers)
+            parts.make_block(config, config.decoder_pattern, crossing=crossing)
+            for _ in range(config.decoder_layers)
         )
         self.norm = make_norm(config.norm if config.ends_with_norm else "none", config.width)
         self.out = nn.Linear(config.width, size, bias=config.output_bias)
@@ -280,6 +292,8 @@ class TransformerDecoder(Decoder):
         if memory.layout is not None:
             return replace(start, raw=memory)
 
+        if not self.crossing:
+            return start
         layout = Layout.of(memory.lengths, memory.states.shape[1])
         packed = layout.pack(memory.states)  # (N, D)
         cross = tuple(
@@ -289,7 +303,9 @@ class TransformerDecoder(Decoder):
         return replace(start, cross=cross)
 
     def _crossing(self) -> list[Attention]:
-        """Of each block, its attention to the source."""
+        """Of each block, its attention to the source; none in a language model."""
+        if not self.crossing:
+            return []
         return [block.cross for block in self.blocks if isinstance(block, Block)]
 
     def _looking_back(self) -> list[Attention]:
@@ -391,12 +407,18 @@ class TransformerDecoder(Decoder):
         own: list[KeyValue] = []
         for i, block in enumerate(self.blocks):
             before = state.own[i] if state.own else None
-            source: Source
-            if state.raw is None:
-                source = (state.cross[i], source_mask, layout, None)
-            else:
-                source = (state.raw.states, source_mask, layout, state.raw.layout)
+            source = self._source(state, i, source_mask, layout)
             x, read = block(x, target_mask, positions, layout, before, source, keep=keep)
             if read is not None:
                 own.append(read)
         return self.norm(x), tuple(own)
+
+    def _source(
+        self, state: TransformerState, layer: int, mask: Mask, layout: Layout
+    ) -> Source | None:
+        """What a block attends to in the source; None: it does not."""
+        if not self.crossing:
+            return None
+        if state.raw is None:
+            return state.cross[layer], mask, layout, None
+        return state.raw.states, mask, layout, state.raw.layout

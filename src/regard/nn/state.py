@@ -103,6 +103,12 @@ class KeyValue:
         positions[:, :length] = self.positions.index_select(0, rows)
         return _Storage(key, value, positions, length).filled()
 
+    def empty(self, rows: int) -> KeyValue:
+        """So many rows without a key, of the same heads and widths."""
+        key = self.key.new_zeros(rows, self.key.shape[1], 0, self.key.shape[3])
+        value = self.value.new_zeros(rows, self.value.shape[1], 0, self.value.shape[3])
+        return KeyValue(key, value, self.positions.new_zeros(rows, 0))
+
     def first(self, count: int) -> KeyValue:
         """The first `count` keys and values, or all where there are fewer."""
         return KeyValue(self.key[:, :, :count], self.value[:, :, :count], self.positions[:, :count])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from regard.data.tasks.phrases import FIXED
 from regard.display import shell_word
-from regard.inference.translator import Translator, load
+from regard.inference.translator import Translator, load_translator
 from regard.recipes.evaluation import Evaluation, evaluate
 from regard.recipes.reporter import Reporter
 from regard.recipes.training import train
@@ -23,7 +23,7 @@ def demo(out: Path | None = None) -> Path:
     reporter.say("")
     run = _train_beside(out or Path("runs/demo"), reporter)
     evaluation = evaluate(run)
-    translator = load(run)
+    translator = load_translator(run)
     reporter.say("")
     reporter.table(
         ["English", "French (model)", "reference"],

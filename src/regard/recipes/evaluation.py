@@ -22,7 +22,7 @@ from regard.data.tasks import TASKS
 from regard.display import html
 from regard.errors import UserError
 from regard.inference.online import check_online
-from regard.inference.translator import Translator, load
+from regard.inference.translator import Translator, load_translator
 from regard.models.parts import Parts, listed
 from regard.recipes.preparing import open_split_of, open_splits, seen_in_training
 from regard.records.result import Result
@@ -156,11 +156,16 @@ def evaluate(
     function of the answers and of the references of each.
     """
     run = run if isinstance(run, Run) else Run.open(run)
+    if run.config.train.objective != "translate":
+        raise UserError(
+            f"{run.path}: a language model (train.objective={run.config.train.objective}): use "
+            f"regard.evaluate_texts, or the command regard evaluate"
+        )
     pairs, seen = _judged_and_seen(run, data, reading or {}, split)
     sources = [pair.located for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
 
-    translator = load(run, beam=beam, device=device, parts=parts)
+    translator = load_translator(run, beam=beam, device=device, parts=parts)
     # A run that lower-cases cannot write capitals: its references are lower-cased, too.
     normalise = translator.target.normalise
     references = [[normalise(target) for target in pair.targets] for pair in pairs]
@@ -172,7 +177,7 @@ def evaluate(
     comparison = None
     other_answers = None
     if against is not None:
-        other = load(against, beam=beam, device=device, parts=parts)
+        other = load_translator(against, beam=beam, device=device, parts=parts)
         other_sources = sources
         if not other.source.tags:  # it was trained without tags
             other_sources = list(map(translator.source.text_of, sources))
@@ -277,14 +282,14 @@ def evaluate_waiting(
     A wait of inf reads the whole source first. Lagging is counted against the first reference.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    judged = group_references(_judged(run, data, reading or {}, split))
+    judged = group_references(judged_pairs(run, data, reading or {}, split))
     pairs = [pair for pair in judged if pair.source.strip()]
     return [_evaluate_wait(run, pairs, wait, device, parts) for wait in waits]
 
 
 def _evaluate_wait(run: Run, pairs: list[Pair], wait: float, device: str, parts: Parts) -> Waiting:
     """Quality and lag of a run that stays `wait` source tokens behind."""
-    translator = load(run, beam=1, device=device, parts=parts)
+    translator = load_translator(run, beam=1, device=device, parts=parts)
     check_online(translator.model)
     translator.model.wait_for(0 if wait == math.inf else int(wait))
     results = list(translator.translate([pair.located for pair in pairs]))
@@ -336,14 +341,17 @@ def _judged_and_seen(
         pairs = group_references(splits.split(split))
         return pairs, seen_in_training(trained_on, pairs, splits)
 
-    pairs = group_references(_judged(run, data, reading, split))
+    pairs = group_references(judged_pairs(run, data, reading, split))
     return pairs, seen_in_training(trained_on, pairs)
 
 
-def _judged(
+def judged_pairs(
     run: Run, data: str | Path | Items | None, reading: Mapping[str, str], split: str
 ) -> Iterable[Pair]:
-    """The pairs to judge a run by: of a split, a whole file, or given from Python."""
+    """The pairs to judge a run by: of a split, a whole file, or given from Python.
+
+    Of a language model they are texts, each the source of a pair.
+    """
     trained_on = run.config.data
     is_file = isinstance(data, str | Path) and str(data) not in TASKS and Path(data).is_file()
     if reading and not is_file:
@@ -387,6 +395,8 @@ def open_pairs(run: Run, file: str, reading: Mapping[str, str]) -> Splits:
         columns["positions"] = trained_on.positions
     if trained_on.features:
         columns["features"] = trained_on.features
+    if trained_on.documents != "no":
+        columns["documents"] = trained_on.documents
     if reading.get("features") and not run.source.tags:
         raise UserError(
             f"data.features={reading['features']}: {run.path} was trained without tags; leave it "
@@ -425,5 +435,6 @@ def _given(run: Run, data: Items, split: str) -> Iterable[Pair]:
         trained_on.positions,
         trained_on.features,
         strict=False,
+        has_texts=trained_on.documents != "no",
     )
     return table.pairs(Skipped("item"))

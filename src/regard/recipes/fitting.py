@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from regard.data.corpus import Corpus
+from regard.data.objectives import objective_of
 from regard.errors import Failed, Interrupted, UserError, counted
 from regard.files import disk_faults_told
 from regard.inference.translator import Translator
-from regard.models import Seq2Seq
 from regard.models.parts import Parts, find_part, is_own
 from regard.nn.devices import on_device, pick_device, state_kept
 from regard.pictures.curves import curves
@@ -425,11 +425,13 @@ def _validator(run: Run, device: torch.device, parts: Parts) -> Validate | None:
     if not (run.path / "data" / "dev").exists():
         return None
     corpus = Corpus.open(run.path / "data" / "dev")
+    if run.config.train.objective != "translate":
+        return _text_validator(run, corpus, device)
     pairs = dev_pairs(run, 500)
     references = [pair.targets for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
 
-    def validate(model: Seq2Seq) -> Mapping[str, float]:
+    def validate(model: Any) -> Mapping[str, float]:
         scores = mean_loss(model, corpus, run.config.data.batch_tokens, device)
         if metric in ("exact_match", "bleu") or own_metric is not None:
             greedy = dataclasses.replace(run.config.search, width=1)
@@ -442,6 +444,17 @@ def _validator(run: Run, device: torch.device, parts: Parts) -> Validate | None:
             if own_metric is not None:
                 scores[metric] = float(own_metric(answers, references))
         return scores
+
+    return validate
+
+
+def _text_validator(run: Run, corpus: Corpus, device: torch.device) -> Validate:
+    """What looks at the dev texts of a language model: loss and accuracy."""
+    objective = objective_of(run.config.train, run.source)
+    budget = run.config.data.batch_tokens
+
+    def validate(model: Any) -> Mapping[str, float]:
+        return mean_loss(model, corpus, budget, device, objective)
 
     return validate
 

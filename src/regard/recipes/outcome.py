@@ -14,21 +14,36 @@ from regard.display import plain
 from regard.errors import UserError, counted
 from regard.files import disk_faults_told, write_text
 from regard.files.reading import parse_json
-from regard.inference.translator import load
+from regard.inference.language import LanguageModel
+from regard.inference.loading import load
+from regard.inference.masked import BLANK, MaskedLanguageModel
+from regard.inference.translator import load_translator
 from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
 from regard.runs.card import write_card
 from regard.runs.run import SHORTER, Run
 from regard.text.positions import word_positions
+from regard.text.vocabulary import BOS
 from regard.training.forecast import duration
 from regard.training.trainer import DECAY, Trainer
 
 SAMPLES = 20
 """Dev sentences whose answers are written to samples.txt."""
+MOST_WRITTEN = 50
+"""Tokens that a language model writes for a sample."""
 LONGEST = 100
 """Characters of a text that the terminal shows."""
 WORTH = 0.003
 """What a third of the time has to add to the dev score, as a share of it, for more time to pay."""
+
+
+LABELS = {
+    "translate": ("source", "reference", "answer"),
+    "causal": ("prompt", "text", "model"),
+    "masked": ("masked", "text", "filled"),
+    "denoise": ("text", "text", "model"),
+}
+"""What the lines of a sample are called, by train.objective."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,7 @@ class Sample:
     source: str
     targets: tuple[str, ...]
     answer: str
+    labels: tuple[str, str, str] = LABELS["translate"]
 
     @property
     def is_right(self) -> bool:
@@ -46,18 +62,26 @@ class Sample:
 
     def lines(self) -> list[str]:
         """Source, references and answer, one under the other."""
-        references = [f"reference  {plain(target)}" for target in self.targets]
-        return [
-            f"source     {plain(self.source)}",
-            *references,
-            f"answer     {plain(self.answer)}",
-        ]
+        source, reference, answer = (f"{label:9}" for label in self.labels)
+        references = [f"{reference}  {plain(target)}" for target in self.targets]
+        return [f"{source}  {plain(self.source)}", *references, f"{answer}  {plain(self.answer)}"]
 
 
 def dev_pairs(run: Run, count: int) -> list[Pair]:
     """The first dev pairs, as text again."""
     corpus = Corpus.open(run.path / "data" / "dev")
     return group_references(pair_of(run, corpus, row) for row in range(min(count, len(corpus))))
+
+
+def dev_texts(run: Run, count: int) -> list[str]:
+    """The first dev texts of a language model; of longer ones, the first part."""
+    corpus = Corpus.open(run.path / "data" / "dev")
+    texts: list[str] = []
+    for row in range(len(corpus)):
+        ids = corpus.row(row)[1]
+        if ids[0] == BOS and len(texts) < count:
+            texts.append(run.source.decode(ids))
+    return texts
 
 
 def pair_of(run: Run, corpus: Corpus, row: int) -> Pair:
@@ -98,13 +122,49 @@ def _samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
     """Answers to some dev sentences; none if there is no dev data."""
     if not (run.path / "data" / "dev").exists():
         return []
+    if run.config.train.objective != "translate":
+        return _text_samples(run, device, parts)
     pairs = dev_pairs(run, SAMPLES)
-    translator = load(run, device=str(device), parts=parts)
+    translator = load_translator(run, device=str(device), parts=parts)
     results = translator.translate(pair.located for pair in pairs)
     return [
         Sample(pair.source, tuple(pair.targets), result.text)
         for pair, result in zip(pairs, results, strict=True)
     ]
+
+
+def _text_samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
+    """What a language model makes of some dev texts: it goes on, fills in, or repeats."""
+    texts = dev_texts(run, SAMPLES)
+    model: Any = load(run, device=str(device), parts=parts)
+    if isinstance(model, LanguageModel):
+        prompts = [_half(text) for text in texts]
+        answers = [made.text for made in model.generate(prompts, tokens=MOST_WRITTEN)]
+    elif isinstance(model, MaskedLanguageModel):
+        prompts = [_masked(text, run.source.kind) for text in texts]
+        answers = [model.fill(prompt).text for prompt in prompts]
+    else:
+        prompts = texts
+        answers = [result.text for result in model.translate(texts)]
+    labels = LABELS[run.config.train.objective]
+    rows = zip(prompts, texts, answers, strict=True)
+    return [Sample(prompt, (text,), answer, labels) for prompt, text, answer in rows]
+
+
+def _half(text: str) -> str:
+    """The first half of a text, up to the end of a word."""
+    end = text.find(" ", len(text) // 2)
+    return text[:end] if end > 0 else text[: (len(text) + 1) // 2]
+
+
+def _masked(text: str, kind: str) -> str:
+    """A text with <mask> in the place of a word in its middle, or of one character."""
+    if kind in ("characters", "bytes") or " " not in text:
+        place = len(text) // 2
+        return f"{text[:place]}{BLANK}{text[place + 1 :]}"
+    words = text.split(" ")
+    words[len(words) // 2] = BLANK
+    return " ".join(words)
 
 
 def end_of_training(run: Run, trainer: Trainer) -> str:
@@ -221,13 +281,15 @@ def _sample_words(run: Run, samples: list[Sample]) -> list[str]:
         return []
     short = [sample for sample in samples if len(sample.source) <= LONGEST]
     sample = (short or samples)[0]
+    place = run.path / "samples.txt"
+    example = ["A dev example:", *(f"  {_cut(line)}" for line in sample.lines())]
+    if run.config.train.objective != "translate":
+        return [*example, f"More are in {place}."]
     right = sum(sample.is_right for sample in samples)
     count = counted(len(samples), "sample answer")
     match = "matches" if len(samples) == 1 else "match"
-    place = run.path / "samples.txt"
     return [
-        "A dev example:",
-        *(f"  {_cut(line)}" for line in sample.lines()),
+        *example,
         f"{right} of {count} {match} the reference; see {place}",
     ]
 

@@ -13,6 +13,7 @@ import torch
 from regard import config as settings
 from regard.config import Config, DataConfig, Settings, TransformerConfig
 from regard.data.corpus import Corpus, encode
+from regard.data.documents import encode_documents
 from regard.data.doubts import LOOKED_AT, find_doubts
 from regard.data.held_out import write_held_out
 from regard.data.items import Items
@@ -95,6 +96,7 @@ def _files(data: DataConfig) -> dict[str, str]:
         "encoding": data.encoding,
         "positions": data.positions,
         "features": data.features,
+        "documents": data.documents,
         "target_file": data.target_file,
         "dev_file": data.dev_file,
         "test_file": data.test_file,
@@ -134,21 +136,23 @@ def prepare(
     if base is not None:
         given = _inherit(given, base)
         _check_tags(given, base)
-        base.keep_start(claim.aside)
 
-    data = settings.build({"data": given["data"]}).data
+    data = settings.build({name: given.get(name, {}) for name in ("data", "train")}).data
     splits = _read_once(data, pairs, claim, reporter)
     for line in splits.reading:
         reporter.say(line)
     for line in questionable(data, splits):
         reporter.warn(line)
     given = _without_pipes(_with_columns(given, splits))
+    given = _with_documents(given, splits)
     tried: list[Trial] = []
     if plan_settings:
         most = most_trials(given, splits) if try_plans else 1
         given, tried = _plan(given, splits, most, claim.aside / "trials", parts, reporter)
 
     made = _make(settings.build(given), splits, base, claim.aside, parts, reporter)
+    if base is not None:
+        _keep_start(base, made, claim.aside, parts, reporter)
     encoded = made.encoded
     for line in [*splits.skipped.lines(), *encoded.too_long.lines(), *splits.notes]:
         reporter.warn(line)
@@ -157,12 +161,12 @@ def prepare(
         _warn_of_leaks(leaks, reporter)
     tokens = _tokens_text(made.source, made.target)
     reporter.say(
-        f"{counted(len(encoded.corpus), 'training pair')}, {tokens}, {made.parameters:,} parameters"
+        f"{counted(len(encoded.corpus), f'training {splits.holds}')}, {tokens}, "
+        f"{made.parameters:,} parameters"
     )
 
-    data = made.config.data
-    several = _share_of_several_sentences(splits.train, made.source, data.seed)
-    facts = _facts(data, splits, encoded, leaks, several, base)
+    several = _share_of_several_sentences(splits.train, made.source, made.config.data.seed)
+    facts = _facts(made.config, splits, encoded, leaks, several, base)
     facts["parameters"] = made.parameters
     if tried:
         facts["trials"] = [trial.facts() for trial in tried]
@@ -197,7 +201,7 @@ def _make(
         target = base.target
     encoded = _encode(config, splits, source, target, folder / "data", reporter)
 
-    model = build_model(config.model, source.size, target.size, parts)
+    model = build_model(config.model, source.size, target.size, parts, config.train.objective)
     parameters = sum(weight.numel() for weight in model.parameters())
     _check_learned(config, encoded.corpus)
     config = _decide_by_data(config, encoded.corpus, parameters)
@@ -234,12 +238,38 @@ def _check_tags(given: Settings, base: Run) -> None:
         )
 
 
+def _keep_start(base: Run, made: "_Made", folder: Path, parts: Parts, reporter: Reporter) -> None:
+    """Write the weights that fine-tuning starts from into the folder of the new run."""
+    config = made.config
+    objective = config.train.objective
+    if objective == base.config.train.objective:
+        base.keep_start(folder)
+        return
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(config.train.seed)
+        sizes = (made.source.size, made.target.size)
+        model = build_model(config.model, *sizes, parts, objective)
+    share = base.hand_on(model, folder)
+    reporter.say(
+        f"starting from {base.path} (train.objective={base.config.train.objective}): {share:.0%} "
+        f"of the parameters are its own, the others are random"
+    )
+
+
 def _with_columns(given: Settings, splits: Splits) -> Settings:
     """Note the columns that were found in pairs from Python, to find them in other pairs later."""
     source, target = splits.columns
     if not source:
         return given
     return settings.merge(given, {"data": {"source": source, "target": target}})
+
+
+def _with_documents(given: Settings, splits: Splits) -> Settings:
+    """Note what the texts of a language model are, to find the same ones later."""
+    if settings.build({"train": given.get("train", {})}).train.objective == "translate":
+        return given
+    return settings.merge(given, {"data": {"documents": splits.documents}})
 
 
 def _without_pipes(given: Settings) -> Settings:
@@ -324,7 +354,7 @@ def _decide_by_data(config: Config, corpus: Corpus, parameters: int) -> Config:
 
 def questionable(data: DataConfig, splits: Splits) -> list[str]:
     """What looks wrong with the training pairs, a line each. Built-in tasks are never asked."""
-    if data.path in TASKS:
+    if data.path in TASKS or splits.holds == "text":
         return []
     return find_doubts(splits.train.sample(LOOKED_AT, data.seed))
 
@@ -347,6 +377,7 @@ def _read_once(data: DataConfig, pairs: Items | None, claim: Claim, reporter: Re
                 target=data.target,
                 positions=data.positions,
                 features=data.features,
+                documents=data.documents,
                 keep=keep,
                 **_deal(data),
             )
@@ -415,22 +446,41 @@ def _encode(
     """Write training and dev pairs as ids into folder/train and folder/dev."""
     too_long = Skipped()
     data = config.data
-    limits: dict[str, Any] = {
-        "max_length": data.max_length,
-        "skipped": too_long,
-        "positions": bool(data.positions),
-    }
+    write: Callable[..., Corpus]
+    if config.train.objective == "translate":
+        write = partial(
+            encode,
+            source=source,
+            target=target,
+            max_length=data.max_length,
+            skipped=too_long,
+            positions=bool(data.positions),
+        )
+    else:
+        is_causal = config.train.objective == "causal"
+        write = partial(
+            _encode_texts, tokenizer=source, max_length=data.max_length, is_causal=is_causal
+        )
+
     name = splits.name
-    dev_name = data.dev_file or name
     with reporter.progress("% of the data encoded") as tell:
         overlap = Overlap(splits.dev or (), ())
         observed = _Observed(overlap, source, splits.train.count(), tell)
-        corpus = encode(
-            splits.train, source, target, folder / "train", **limits, watch=observed, name=name
-        )
+        corpus = write(splits.train, path=folder / "train", watch=observed, name=name)
         if splits.dev is not None:
-            encode(splits.dev, source, target, folder / "dev", **limits, name=dev_name)
+            write(splits.dev, path=folder / "dev", name=data.dev_file or name)
     return _Encoded(corpus, too_long, observed)
+
+
+def _encode_texts(
+    pairs: Iterable[Pair],
+    *,
+    name: str,
+    watch: Callable[[list[Pair]], None] | None = None,
+    **how: Any,
+) -> Corpus:
+    """`encode_documents`, whose texts are never left out, so that no error need name the data."""
+    return encode_documents(pairs, watch=watch, **how)
 
 
 def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
@@ -453,7 +503,7 @@ def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
 
 
 def _facts(
-    data: DataConfig,
+    config: Config,
     splits: Splits,
     encoded: _Encoded,
     leaks: Leaks,
@@ -463,14 +513,21 @@ def _facts(
     """What the manifest of a run tells about its data."""
     return {
         "pairs": len(encoded.corpus),
-        "longest_source": int(encoded.corpus.source_lengths.max()),
+        "longest_source": _longest(encoded.corpus, config),
         "characters": _known_characters(encoded.observed, base),
         "several_sentences": several_sentences,
         "duplicates": leaks.duplicates,
         "leaks": leaks.dev,
         "skipped": len(splits.skipped) + len(encoded.too_long),
-        "languages": {"source": data.source, "target": data.target},
+        "languages": {"source": config.data.source, "target": config.data.target},
     }
+
+
+def _longest(corpus: Corpus, config: Config) -> int:
+    """Tokens of the longest source, or of the longest text of a language model."""
+    has_sources = config.train.objective == "translate"
+    lengths = corpus.source_lengths if has_sources else corpus.target_lengths
+    return int(lengths.max())
 
 
 def _known_characters(observed: _Observed, base: Run | None) -> str:
@@ -497,7 +554,9 @@ def _share_of_several_sentences(train: Stream, source: Tokenizer, seed: int) -> 
 def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokenizer]:
     """Learn the tokenizers of source and target; one and the same if they share it.
 
-    With data.features, that of the source also has the tags, and so has a shared vocabulary.
+    With data.features, that of the source also has the tags, and so has a shared vocabulary. A
+    language model has one tokenizer; with text.share, it knows the targets of pairs too, so that
+    translating can start from it.
     """
     text = config.text
     normalise = Normaliser(text.lowercase, text.spaced_punctuation)
@@ -526,6 +585,12 @@ def learn_tokenizers(config: Config, splits: Splits) -> tuple[Tokenizer, Tokeniz
     text_of: Callable[[str], str] = _text_of if features else str
 
     source_pairs = _to_learn_from(splits.train, kind, config.data.seed)
+    if config.train.objective != "translate":
+        texts = chain.from_iterable(
+            (pair.source, *pair.targets) if text.share else (pair.source,) for pair in source_pairs
+        )
+        alone = learn(kind, texts)
+        return alone, alone.target_side
     if text.share and kind == target_kind:
         texts = chain.from_iterable((text_of(pair.source), *pair.targets) for pair in source_pairs)
         shared = learn(kind, texts)

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.bounds import Bounded, setting
 from regard.errors import UserError
 from regard.files import copy_folder
-from regard.inference.translator import Translator, load
+from regard.inference.translator import Translator, load_translator
 from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_without, without
 from regard.models.parts import Parts
 from regard.recipes.outcome import pair_of
@@ -55,7 +55,7 @@ def prune(
     limits = _Limits(tolerance, points)
     old = Run.open(run)
     out = Path(out)
-    translator = load(old, device=device, parts=parts)
+    translator = load_translator(old, device=device, parts=parts)
     translator.settle()  # the heads are silenced in this very model, so it stays where it is
     all_heads = heads_of(translator.model)
     if out.exists():

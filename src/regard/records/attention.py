@@ -30,7 +30,8 @@ class AttentionRecord:
 
     `blocks` has `cross` (L, H, T, S), `encoder` (L, H, S, S) and `decoder` (L, H, T, T). Row t is
     the step that produced target token t. RNNs have only `cross`; models without attention have
-    none. Layers and heads count from 0; negative numbers count from the end.
+    none. Of a language model there is only `decoder` (and no source), or only `encoder` (and no
+    target). Layers and heads count from 0; negative numbers count from the end.
     """
 
     source: list[str]
@@ -50,6 +51,11 @@ class AttentionRecord:
     of tokens, or to segments.
     """
 
+    @property
+    def main_block(self) -> str:
+        """What is looked at first: `cross`, or of a language model the only block there is."""
+        return next((name for name in ("cross", "decoder", "encoder") if name in self.blocks), "")
+
     def sides(self, block: str) -> tuple[list[str], list[str]]:
         """The tokens of a block's rows and columns.
 
@@ -65,7 +71,7 @@ class AttentionRecord:
 
     def matrix(
         self,
-        block: str = "cross",
+        block: str = "",
         how: str = "mean",
         *,
         layer: int | None = -1,
@@ -73,6 +79,7 @@ class AttentionRecord:
     ) -> Weights:
         """One matrix (T, S) of attention weights, of a single head or aggregated over heads.
 
+        block: `cross`, `encoder` or `decoder` (default: `main_block`).
         how: how heads are aggregated.
         `mean` and `max`: over the heads of the layer, or of all layers with layer=None.
         `norm`: weights times the norm of the value vectors (Kobayashi et al. 2020), normalized to
@@ -82,6 +89,7 @@ class AttentionRecord:
         """
         if not self.blocks:
             raise UserError("this model has no attention")
+        block = block or self.main_block
         if block not in self.blocks or how not in HOW:
             raise UserError(
                 f"no {block} attention by {how} (blocks: {', '.join(self.blocks)}; how: "
@@ -131,6 +139,8 @@ class AttentionRecord:
                 "attend to mixtures of tokens (linformer) or to segments (model.levels=2): use "
                 "mean, max or norm"
             )
+        if "cross" not in self.blocks:
+            return {block: _alone(layers.mean(1)) for block, layers in self.blocks.items()}
         if "encoder" not in self.blocks:  # as with an RNN: nobody knows what its states are made of
             return {block: layers[-1].mean(0) for block, layers in self.blocks.items()}
 
@@ -159,7 +169,7 @@ class AttentionRecord:
         """For a notebook: the last layer's mean as a table; no script."""
         if not self.blocks:
             return "<p>This model has no attention.</p>"
-        block = next(iter(self.blocks))
+        block = self.main_block
         row_tokens, column_tokens = self.sides(block)
         if max(len(row_tokens), len(column_tokens)) > WIDEST:
             size = f"{len(row_tokens)} × {len(column_tokens)} tokens are too many to show here"
@@ -213,6 +223,14 @@ class AttentionRecord:
 def _normalised(matrix: Weights) -> Weights:
     """The matrix (…, T, S) with rows that sum to one; rows of zeros stay what they are."""
     return np.asarray(matrix / np.maximum(matrix.sum(-1, keepdims=True), SMALLEST))
+
+
+def _alone(layers: Weights) -> Weights:
+    """What has flowed from which token through layers (L, T, T) of self-attention alone."""
+    flow = np.eye(layers.shape[-1], dtype=np.float32)  # (T, T)
+    for weights in layers:
+        flow = (flow + weights @ flow) / 2
+    return _normalised(flow)
 
 
 def _one_hot(numbers: list[int]) -> Weights:

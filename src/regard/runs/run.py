@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import torch
 from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 import regard
@@ -27,7 +28,7 @@ from regard.files.holder import clear, holder, sign
 from regard.files.lock import is_at
 from regard.files.lock import lock as lock_file
 from regard.files.reading import parse_json, read_bytes
-from regard.models import Parts, Seq2Seq, build_model
+from regard.models import Parts, Predictor, build_model
 from regard.models.size import count_parameters, has_own_parts
 from regard.runs import storage
 from regard.runs.claim import Claim
@@ -36,7 +37,7 @@ from regard.runs.header import Header, numbers_in, read_header
 from regard.runs.log import read_entries, read_lines, some_entries
 from regard.runs.pointer import NAME, pointer_text, read_pointer
 from regard.runs.storage import Corrupt
-from regard.runs.weights import Undrawn, set_weights
+from regard.runs.weights import Undrawn, adopt_weights, get_weights, set_weights
 from regard.text import tokenizer as tokenizers
 from regard.text.tokenizer import Tokenizer
 
@@ -265,8 +266,10 @@ class Run:
         else:
             model = self.config.model
             assert not isinstance(model, CustomConfig)
-            layers = model.encoder_layers + model.decoder_layers
-            fits = stored == count and len(header) >= layers
+            objective = self.config.train.objective
+            encoder_layers = model.encoder_layers if objective != "causal" else 0
+            decoder_layers = model.decoder_layers if objective != "masked" else 0
+            fits = stored == count and len(header) >= encoder_layers + decoder_layers
         if not fits:
             raise Corrupt(
                 f"{where}: the weights do not match the config: {counted(stored, 'number')} in "
@@ -277,7 +280,9 @@ class Run:
         """How many parameters the model has, by its config; None: parts are the user's own."""
         if has_own_parts(self.config.model):
             return None
-        return count_parameters(self.config.model, self.source.size, self.target.size)
+        config = self.config
+        sizes = (self.source.size, self.target.size)
+        return count_parameters(config.model, *sizes, config.train.objective)
 
     def best_checkpoint(self) -> dict[str, bytes]:
         """The files of the best checkpoint.
@@ -300,13 +305,15 @@ class Run:
                 name = newer
         return name, self.checkpoint(name)
 
-    def new_model(self, parts: Parts = None) -> Seq2Seq:
+    def new_model(self, parts: Parts = None) -> Predictor:
         """A model with this run's config and new random weights."""
         self._check_new_size()
         return self._build(parts)
 
-    def _build(self, parts: Parts) -> Seq2Seq:
-        return build_model(self.config.model, self.source.size, self.target.size, parts)
+    def _build(self, parts: Parts) -> Predictor:
+        config = self.config
+        sizes = (self.source.size, self.target.size)
+        return build_model(config.model, *sizes, parts, config.train.objective)
 
     def _check_new_size(self) -> None:
         """Refuse to build a larger model than the run's weights are of, or its manifest says."""
@@ -327,7 +334,7 @@ class Run:
                 f"{storage.MANIFEST} says {counted(noted, 'parameter')}"
             )
 
-    def model(self, name: str = "best", parts: Parts = None) -> Seq2Seq:
+    def model(self, name: str = "best", parts: Parts = None) -> Predictor:
         """The trained model of a checkpoint, in eval mode."""
         if name == "best":
             name, files = self._read_best()
@@ -345,6 +352,17 @@ class Run:
         """
         weights = self.best_checkpoint()["model.safetensors"]
         storage.write_directory(folder / START, {"model.safetensors": weights})
+
+    def hand_on(self, model: Predictor, folder: Path) -> float:
+        """The same for a run with another objective, whose model has only some of the weights.
+
+        model: that of the new run, with random weights. Returns how much of it this run gives.
+        """
+        weights = tensors_from_bytes(self.best_checkpoint()["model.safetensors"])
+        share = adopt_weights(model, weights)
+        content = tensors_to_bytes(get_weights(model))
+        storage.write_directory(folder / START, {"model.safetensors": content})
+        return share
 
     def start_weights(self) -> dict[str, Tensor]:
         """The weights that fine-tuning starts from."""

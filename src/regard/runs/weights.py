@@ -72,6 +72,24 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> 
             parameter.copy_(spread(weights[name], parameter))
 
 
+def adopt_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> float:
+    """Copy in those weights that the model has by the same name and shape; their share of it.
+
+    So an encoder-decoder can start from a decoder or an encoder that learned alone.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))  # tied ones by every name
+    taken: dict[int, int] = {}  # numbers of each parameter that was filled
+    with torch.no_grad():
+        for name, values in weights.items():
+            parameter = parameters.get(name)
+            if parameter is None or parameter.shape != values.shape:
+                continue
+            parameter.copy_(values)
+            taken[id(parameter)] = values.numel()
+    total = sum(parameter.numel() for parameter in model.parameters())
+    return sum(taken.values()) / total
+
+
 def check_weights(
     parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], where: str
 ) -> None:

@@ -14,7 +14,7 @@ from regard.scoring.metrics import (
     ter,
     wer,
 )
-from regard.scoring.report import Report, report
+from regard.scoring.report import Report, TextReport, report, text_report
 from regard.scoring.sentences import SentenceScore, sentence_scores
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "LengthScore",
     "Report",
     "SentenceScore",
+    "TextReport",
     "accuracy",
     "bleu",
     "bleu_applies",
@@ -36,5 +37,6 @@ __all__ = [
     "sentence_scores",
     "sequence_error",
     "ter",
+    "text_report",
     "wer",
 ]

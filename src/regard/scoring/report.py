@@ -8,11 +8,33 @@ from regard.scoring import metrics
 
 
 @dataclass(frozen=True)
-class Report:
+class Scores:
+    """Fields that are each annotated with their name, format and meaning in a table."""
+
+    def as_dict(self) -> dict[str, float | int | str | None]:
+        """Ready for JSON: numbers that it cannot write (NaN, infinity) become None."""
+        values = asdict(self)
+        for name, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                values[name] = None
+        return values
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """For a table: name, value, and what it means in one line; without what is None."""
+        rows = []
+        for field, hint in get_type_hints(type(self), include_extras=True).items():
+            name, form, meaning = hint.__metadata__
+            value = getattr(self, field)
+            if value is not None:
+                rows.append((name, format(value, form), meaning))
+        return rows
+
+
+@dataclass(frozen=True)
+class Report(Scores):
     """The fields of `evaluate --json`, in its order.
 
-    Each is annotated with its name, its format and its meaning in a table. BLEU is None where it
-    says nothing: for answers of one word.
+    BLEU is None where it says nothing: for answers of one word.
     """
 
     loss: Annotated[
@@ -46,24 +68,6 @@ class Report:
     examples: Annotated[int, "examples", ",", "scored"]
     seconds: Annotated[float, "seconds", ".1f", "spent generating"]
     tokens_per_second: Annotated[float, "tokens/s", ",.0f", "generated"]
-
-    def as_dict(self) -> dict[str, float | int | str | None]:
-        """Ready for JSON: numbers that it cannot write (NaN, infinity) become None."""
-        values = asdict(self)
-        for name, value in values.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                values[name] = None
-        return values
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """For a table: name, value, and what it means in one line; without what is None."""
-        rows = []
-        for field, hint in get_type_hints(Report, include_extras=True).items():
-            name, form, meaning = hint.__metadata__
-            value = getattr(self, field)
-            if value is not None:
-                rows.append((name, format(value, form), meaning))
-        return rows
 
 
 def report(
@@ -102,4 +106,68 @@ def report(
         examples=len(hypotheses),
         seconds=seconds,
         tokens_per_second=generated_tokens / seconds if seconds > 0 else 0.0,
+    )
+
+
+@dataclass(frozen=True)
+class TextReport(Scores):
+    """The fields of `evaluate --json` for a language model, in its order.
+
+    Bits per character is None where only some of the tokens are predicted.
+    """
+
+    loss: Annotated[
+        float,
+        "loss",
+        ".4f",
+        "mean negative log-likelihood of a predicted token, in nats; lower is better",
+    ]
+    perplexity: Annotated[
+        float,
+        "perplexity",
+        ".4g",
+        "exp(loss): as if choosing among this many equally likely tokens",
+    ]
+    bits_per_character: Annotated[
+        float | None,
+        "bits per character",
+        ".4f",
+        "what a character costs; the end of a text counts as one; comparable between tokenizers",
+    ]
+    token_accuracy: Annotated[float, "token accuracy", ".2%", "predicted token correct"]
+    texts: Annotated[int, "texts", ",", "scored"]
+    tokens: Annotated[int, "tokens", ",", "predicted"]
+    characters: Annotated[int, "characters", ",", "of the texts, with their ends"]
+    unknown: Annotated[
+        int, "unknown tokens", ",", "not in the vocabulary: the scores do not say which they are"
+    ]
+    seconds: Annotated[float, "seconds", ".1f", "spent predicting"]
+
+
+def text_report(
+    *,
+    loss: float,
+    accuracy: float,
+    texts: int,
+    tokens: int,
+    characters: int,
+    unknown: int,
+    seconds: float,
+    predicts_all: bool,
+) -> TextReport:
+    """Scores of a language model, from the mean loss over the tokens that it predicted.
+
+    predicts_all: whether these are all tokens of the texts.
+    """
+    bits = loss * tokens / math.log(2) / max(1, characters)
+    return TextReport(
+        loss=loss,
+        perplexity=math.exp(min(loss, 700.0)),  # exp(710) is too large for a float
+        bits_per_character=bits if predicts_all else None,
+        token_accuracy=accuracy,
+        texts=texts,
+        tokens=tokens,
+        characters=characters,
+        unknown=unknown,
+        seconds=seconds,
     )

@@ -42,9 +42,21 @@ class Paths(NamedTuple):
     parents: Tensor  # (B, C) the slots that the hypotheses were in before the last step
 
     @classmethod
-    def begin(cls, sentences: int, copies: int, alive: int, device: torch.device | str) -> "Paths":
-        """`copies` slots of each sentence, of which the first `alive` hold a hypothesis."""
+    def begin(
+        cls,
+        sentences: int,
+        copies: int,
+        alive: int,
+        device: torch.device | str,
+        first: Tensor | None = None,
+    ) -> "Paths":
+        """`copies` slots of each sentence, of which the first `alive` hold a hypothesis.
+
+        first (B,): the token that each begins with; None: <bos>.
+        """
         tokens = torch.full((sentences, copies, 1), BOS, device=device)  # (B, K, 1)
+        if first is not None:
+            tokens = first[:, None, None].repeat(1, copies, 1)  # (B, K, 1)
 
         scores = torch.zeros(sentences, copies, device=device)  # (B, K)
         scores[:, alive:] = -torch.inf
@@ -243,7 +255,8 @@ def _enter(
     state, paths: of the live sentences; the state is None where there are none.
     """
     alive = search.copies if search.apart else 1
-    new_paths = Paths.begin(len(arrivals), search.copies, alive, paths.tokens.device)
+    first = torch.tensor([job.first for job in arrivals], device=paths.tokens.device)  # (B,)
+    new_paths = Paths.begin(len(arrivals), search.copies, alive, paths.tokens.device, first)
     new_state = begin(arrivals)  # one row a sentence
     if search.copies > 1:
         new_state = new_state.select(None, torch.zeros_like(new_paths.parents))  # K rows a sentence

@@ -12,7 +12,7 @@ from typing import Protocol, Self, TypeVar
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.text.vocabulary import EOS
+from regard.text.vocabulary import BOS, EOS
 
 
 class Selectable(Protocol):
@@ -82,6 +82,7 @@ class Job:
     seed: int = 0
     number: int = 0  # the caller's
     positions: Sequence[int] = ()  # of the source's tokens; empty: one after the other
+    first: int = BOS  # the token that the first step reads
     age: int = 0  # steps taken
     led: bool = False  # its best candidate has ended, at some step
     ended: list[tuple[int, Hypothesis]] = field(default_factory=list)  # with their slots

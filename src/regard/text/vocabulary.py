@@ -7,6 +7,7 @@ from functools import cache
 from operator import and_
 
 PAD, BOS, EOS, UNK = range(4)
+MASK = 4  # if the vocabulary reserves any ids
 # Ids beyond the four above that a vocabulary reserves unless text.reserved says otherwise: models
 # keep their ids when one of these comes into use.
 RESERVED = 12
@@ -18,6 +19,7 @@ SPECIALS = (
     *(f"<tag{i}>" for i in range(1, 5)),
 )
 assert len(SPECIALS) == FIRST
+assert SPECIALS[MASK] == "<mask>"
 
 UNKNOWN = "⁇"  # how <unk> shows in decoded text
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -8,9 +8,10 @@ import torch
 from regard.config import Config
 from regard.data.batches import Batches, Indices, Vary
 from regard.data.corpus import Corpus
+from regard.data.objectives import objective_of
 from regard.errors import UserError
 from regard.files import disk_faults_told
-from regard.models import Seq2Seq
+from regard.models import Predictor
 from regard.models.parts import Parts
 from regard.models.size import check_size
 from regard.nn.devices import pick_device
@@ -41,6 +42,7 @@ def make_trainer(run: Run, parts: Parts, world: World) -> Trainer:
         seed=config.train.seed,
         at_random=config.data.batching == "random",
         vary=_varied(run, world),
+        objective=objective_of(config.train, run.source),
     )
     epoch_steps = batches.per_epoch / config.train.accumulate
     steps = config.train.steps
@@ -75,12 +77,13 @@ def check_training_size(config: Config, source_size: int = 0, target_size: int =
         config.model,
         source_size,
         target_size,
+        objective=config.train.objective,
         copies=2 + moments,  # the weights and their gradients
         device=pick_device(config.train.device),
     )
 
 
-def initial_model(run: Run, parts: Parts) -> Seq2Seq:
+def initial_model(run: Run, parts: Parts) -> Predictor:
     """The model at step 0: random, or with the weights that fine-tuning starts from.
 
     Where there are checkpoints, training goes on from one of them, and those weights are not read.

@@ -53,6 +53,7 @@ def show_gradients(
 
 def _panels_of_runs(runs: list[Path], length: int, parts: Any) -> list[Any]:
     """The gradients of runs against distance and, for those with blocks, against depth."""
+    from regard.inference.translator import translating_model
     from regard.inspection import gradient_by_depth, gradient_flow
     from regard.pictures.gradients import Panel
 
@@ -61,7 +62,7 @@ def _panels_of_runs(runs: list[Path], length: int, parts: Any) -> list[Any]:
     sentences = max(1, min(16, 1600 // length))
     for path in runs:
         run = regard.Run.open(path)
-        model = run.model(parts=parts)
+        model = translating_model(run, "best", parts)
         name = str(path) if len(runs) > 1 else run.path.name
         first = run.source.first
         flows[name] = gradient_flow(model, length, sentences=sentences, first=first)

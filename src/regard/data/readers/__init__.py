@@ -1,4 +1,4 @@
-"""Files to pairs, one line at a time: TSV, CSV, JSON, Parquet, TMX or two aligned files.
+"""Files to pairs, one line at a time: TSV, CSV, JSON, Parquet, TMX or two aligned files; or texts.
 
 Any text may be packed by gzip. A line that gives no pair is skipped and counted; a file that
 cannot be what it should be is a UserError.
@@ -10,11 +10,12 @@ from pathlib import Path
 
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers.aligned import aligned_files, aligned_reader
-from regard.data.readers.files import ReadSoFar, plain_name, start_of
+from regard.data.readers.files import ReadSoFar, Start, plain_name, start_of
 from regard.data.readers.json_items import is_json, json_reader
 from regard.data.readers.parquet import parquet_reader
 from regard.data.readers.reader import Layout, Reader
 from regard.data.readers.table import table_reader
+from regard.data.readers.texts import folder_reader, is_text_file, text_files, text_reader
 from regard.data.readers.tmx import is_tmx, tmx_reader
 from regard.errors import UserError
 
@@ -64,6 +65,10 @@ def _recognised(path: Path, layout: Layout, target_file: Path | None) -> Reader:
     """The reader of a file, by what it holds."""
     if target_file is not None:
         return aligned_reader(path, target_file, layout)
+    if layout.documents != "no":
+        reader = _texts(path, layout)
+        if reader is not None:
+            return reader
     if layout.source and layout.target:
         both = aligned_files(path, layout.source, layout.target)
         if both is not None:
@@ -78,6 +83,28 @@ def _recognised(path: Path, layout: Layout, target_file: Path | None) -> Reader:
     if suffix in _JSON or (suffix not in _TABLES and is_json(start)):
         return json_reader(path, start, layout)
     return table_reader(path, start, layout)
+
+
+def _texts(path: Path, layout: Layout) -> Reader | None:
+    """The reader of a file or folder of texts; None: it has pairs, of which the sources are read.
+
+    data.documents=line or paragraph reads any file as texts.
+    """
+    if path.is_dir():
+        return folder_reader(path, text_files(path), layout)
+    if layout.documents in ("line", "paragraph"):
+        return text_reader(path, layout)
+    if layout.documents == "source" or not is_text_file(path):
+        return None
+    start = start_of(path, layout.encoding)
+    is_pairs = is_json(start) or _are_pairs(start)
+    return None if is_pairs else text_reader(path, layout)
+
+
+def _are_pairs(start: Start) -> bool:
+    """Whether a file without a telling name has two columns, separated by tabs."""
+    lines = [line for line in start.lines() if line.strip()]
+    return bool(lines) and all(b"\t" in line for line in lines)
 
 
 def fitting_layout(path: Path, layout: Layout) -> Layout:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from regard.data.pairs import Pair, Skipped, read_features, read_positions
 from regard.data.readers import files
@@ -35,11 +35,17 @@ class Layout:
     encoding: str | None = None
     positions: str | None = None
     features: str | None = None
+    documents: str = "no"  # or what a text of a language model is
 
 
 @dataclass(frozen=True)
 class Reader:
     """Reads the pairs of a file, as often as asked."""
+
+    holds: ClassVar[str] = "pair"
+    """What it reads, for a person."""
+    misses_lines: ClassVar[bool] = True
+    """Whether an empty line is a mistake."""
 
     paths: tuple[Path, ...]
     rows: Callable[[ReadSoFar | None], Rows]
@@ -55,11 +61,7 @@ class Reader:
         return " + ".join(path.name for path in self.paths)
 
     def pairs(self, skipped: Skipped, position: ReadSoFar | None = None) -> Iterator[Pair]:
-        """The pair that `parse` finds in each row, source first.
-
-        A row without a pair is noted by its number.
-        """
-        parse = self.parse
+        """The pairs of all rows. A row without a pair is noted by its number."""
         name = self.name
         skipped.units[name] = self.unit
         line = 0
@@ -73,25 +75,13 @@ class Reader:
                 if line >= _HOPELESS and not found:
                     raise self._hopeless(line, skipped)
             if row == b"":  # there may be millions
-                skipped.add(name, line, "empty line")
+                if self.misses_lines:
+                    skipped.add(name, line, "empty line")
                 continue
             try:
-                source, *targets = [normalise(text.strip(" \t\r\n")) for text in parse(row)]
-                if not all(targets):
-                    targets = [target for target in targets if target]
-                if not source and not targets:
-                    raise Skip("empty line")
-                if not source:
-                    raise Skip("empty source")
-                if not targets:
-                    raise Skip("empty target")
-                if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
-                    raise Skip(TOO_LONG)
-                if self.features is not None:
-                    where = f"{name} {self.unit} {line}"
-                    source = tagged(source, read_features(self.features(row), where))
+                pairs = self.parsed(row, line)
                 found = True
-                yield Pair(source, tuple(targets), line, self._positions(row, line))
+                yield from pairs
             except Skip as why:
                 skipped.add(name, line, str(why))
             except UnicodeDecodeError:
@@ -101,6 +91,24 @@ class Reader:
         if line >= 100 and undecodable > line / 10:
             raise self._wrong_encoding(undecodable, line)
 
+    def parsed(self, row: Any, line: int) -> tuple[Pair, ...]:
+        """The pair of a row, source first. Raises Skip if it has none."""
+        source, *targets = [normalise(text.strip(" \t\r\n")) for text in self.parse(row)]
+        if not all(targets):
+            targets = [target for target in targets if target]
+        if not source and not targets:
+            raise Skip("empty line")
+        if not source:
+            raise Skip("empty source")
+        if not targets:
+            raise Skip("empty target")
+        if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
+            raise Skip(TOO_LONG)
+        if self.features is not None:
+            where = f"{self.name} {self.unit} {line}"
+            source = tagged(source, read_features(self.features(row), where))
+        return (Pair(source, tuple(targets), line, self._positions(row, line)),)
+
     def _positions(self, row: Any, line: int) -> tuple[int, ...]:
         if self.positions is None:
             return ()
@@ -109,7 +117,7 @@ class Reader:
     def _hopeless(self, rows: int, skipped: Skipped) -> UserError:
         """The error that nobody need read on."""
         why = "; ".join(skipped.lines()[:2])
-        return UserError(f"no pair in the first {rows:,} {self.unit}s: {why}")
+        return UserError(f"no {self.holds} in the first {rows:,} {self.unit}s: {why}")
 
     def _wrong_encoding(self, undecodable: int, lines: int) -> UserError:
         """The error that too much of a file is in another encoding."""

@@ -23,7 +23,8 @@ from regard.inspection.doctor.files import (
     proof,
     require,
 )
-from regard.models.seq2seq import Seq2Seq, summed_loss
+from regard.models.predictor import summed_loss
+from regard.models.seq2seq import Seq2Seq
 from regard.nn import Pattern, Position, watch
 from regard.nn.masks import Rule, ask_rule
 from regard.records.attention import block_of

@@ -76,7 +76,7 @@ class FixedState(TransformerState):
 def fits(model: Seq2Seq) -> bool:
     """Whether a step of this model never waits for a number from the GPU, so it can be captured."""
     decoder = model.decoder
-    if not isinstance(decoder, TransformerDecoder):
+    if not isinstance(decoder, TransformerDecoder) or not decoder.crossing:
         return False
     rules = (model.encoder.mask_rule, decoder.mask_rule, decoder.cross_rule)
     if any(rule is not None for rule in rules):

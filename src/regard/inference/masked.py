@@ -1,0 +1,196 @@
+"""A masked language model: fills in what is missing, and gives texts vectors."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.bounds import Bounded, setting
+from regard.config import SearchConfig
+from regard.data.batches import collate
+from regard.errors import UserError, counted
+from regard.inference.decoding import never_written
+from regard.inference.vectors import Neighbor, Vectors, nearest_texts, text_vectors
+from regard.inspection.look import look_at_text
+from regard.models import MaskedEncoder
+from regard.nn.devices import pick_device
+from regard.nn.precision import at_least_single
+from regard.records.attention import AttentionRecord
+from regard.records.generation import Filling
+from regard.records.likelihood import Likelihood
+from regard.records.result import Option
+from regard.text.tokenizer import Tokenizer
+from regard.text.vocabulary import BOS, EOS, MASK, SPECIALS, UNK
+
+WINDOW = 256
+"""Texts that are read together."""
+BLANK = SPECIALS[MASK]
+"""How a text says that something is missing."""
+
+
+@dataclass(frozen=True)
+class _Counts(Bounded):
+    """Whole numbers that `fill` and `nearest` take."""
+
+    n: int = setting(5, "How many are wanted, best first.", least=1, most=10**6)
+
+
+class MaskedLanguageModel:
+    """A trained language model that looks both ways (train.objective=masked).
+
+    Call it with a text that has `<mask>` where something is missing, or with a list of texts. Use
+    `regard.load` to make one from a run.
+    """
+
+    def __init__(
+        self, model: MaskedEncoder, tokenizer: Tokenizer, search: SearchConfig | None = None
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.search = search or SearchConfig()
+        self.suppress = never_written(tokenizer)  # (V,)
+        self.suppress[EOS] = True  # which is no part of a text
+
+    def __repr__(self) -> str:
+        parameters = sum(weight.numel() for weight in self.model.parameters())
+        return f"MaskedLanguageModel({counted(parameters, 'parameter')}, {self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        """The current device of the model."""
+        return next(self.model.parameters()).device
+
+    def to(self, device: str | torch.device) -> "MaskedLanguageModel":
+        """Move the model to a device: `cpu`, `cuda`, `cuda:1` or `mps`."""
+        self.model.to(pick_device(str(device), "device"))
+        return self
+
+    def __call__(self, text: str | Sequence[str], n: int = 5) -> Filling | list[Filling]:
+        """Fill in the masks of a text, or of each of a list of texts; n as in `fill`."""
+        if isinstance(text, str):
+            return self.fill(text, n)
+        return [self.fill(one, n) for one in text]
+
+    @torch.inference_mode()
+    def fill(self, text: str, n: int = 5) -> Filling:
+        """Find the tokens behind each `<mask>` of a text, each by itself.
+
+        n: how many are listed for each mask. A mask stands for one token: a word or a part of one,
+        or with text.tokenizer=characters a letter.
+        """
+        n = _Counts(n).n
+        ids = self._encode(text)
+        places = [place for place, id in enumerate(ids) if id == MASK]
+        if not places:
+            raise UserError(f"{text[:40]!r} has no {BLANK}: write it where a token is missing")
+
+        logits = self._logits(ids)[places]  # (M, V)
+        logits = logits.masked_fill(self.suppress.to(logits.device), -torch.inf)
+        allowed = int((~self.suppress).sum())
+        likeliest = logits.softmax(-1).topk(min(n, allowed))  # (M, n)
+        best = dict(zip(places, likeliest.indices[:, 0].tolist()))
+
+        options = []
+        for row, place in enumerate(places):
+            found = likeliest.indices[row].tolist()
+            tokens = self.tokenizer.token_texts(found)
+            texts = [self._filled(ids, {**best, place: id}) for id in found]
+            probabilities = likeliest.values[row].tolist()
+            options.append([Option(*fields) for fields in zip(tokens, probabilities, texts)])
+        warnings = []
+        if UNK in ids:
+            warnings.append("a part of the text is not in the vocabulary")
+        return Filling(text, self._filled(ids, best), options, warnings)
+
+    def _encode(self, text: str) -> list[int]:
+        """The ids of a text with masks. A space before a mask belongs to the token behind it."""
+        is_split_at_spaces = self.tokenizer.kind not in ("characters", "bytes")
+        ids: list[int] = []
+        parts = text.split(BLANK)
+        for number, part in enumerate(parts):
+            is_last = number == len(parts) - 1
+            ids += self.tokenizer.encode(
+                part.rstrip(" ") if is_split_at_spaces and not is_last else part
+            )
+            if not is_last:
+                ids.append(MASK)
+        return ids
+
+    def _filled(self, ids: Sequence[int], found: dict[int, int]) -> str:
+        """The text of the ids, with these ids in some places."""
+        return self.tokenizer.decode([found.get(place, id) for place, id in enumerate(ids)])
+
+    def _logits(self, ids: Sequence[int]) -> Tensor:
+        """Logits (T, V) of the token at each place of a text."""
+        batch = collate([([*ids, EOS], [BOS, EOS])]).to(self.device)
+        logits: Tensor = self.model(batch.source, batch.source_lengths)[0, :-1]
+        return logits.to(at_least_single(logits.dtype))
+
+    def score(self, text: str) -> Likelihood:
+        """The pseudo-log-likelihood of a text (Salazar et al. 2020).
+
+        Each token is predicted from all others, with only itself masked. There is no `<eos>`.
+        """
+        [likelihood] = self.scores([text])
+        return likelihood
+
+    def scores(self, texts: Iterable[str]) -> Iterator[Likelihood]:
+        """The pseudo-log-likelihood of each text, in order."""
+        stream = iter(texts)
+        while chunk := list(islice(stream, WINDOW)):
+            for text, ids in zip(chunk, self.tokenizer.encode_batch(chunk)):
+                yield self._likelihood(text, ids)
+
+    @torch.inference_mode()
+    def _likelihood(self, text: str, ids: Sequence[int]) -> Likelihood:
+        """Predict each token of a text from all others."""
+        if not ids:
+            raise UserError("an empty text has no tokens to predict")
+        rows = [[*ids[:place], MASK, *ids[place + 1 :], EOS] for place in range(len(ids))]
+        chosen: list[float] = []
+        best: list[int] = []
+        best_logprobs: list[float] = []
+        size = max(1, self.search.batch_tokens // (len(ids) + 1))
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size]
+            batch = collate([(row, [BOS, EOS]) for row in some]).to(self.device)
+            logits = self.model(batch.source, batch.source_lengths)  # (B, S, V)
+            places = torch.arange(start, start + len(some), device=self.device)  # (B,)
+            asked = logits[torch.arange(len(some)), places]  # (B, V)
+            logprobs = asked.to(at_least_single(asked.dtype)).log_softmax(-1)  # (B, V)
+            targets = torch.tensor(ids[start : start + len(some)], device=self.device)  # (B,)
+            likeliest = logprobs.max(-1)
+            chosen += logprobs.gather(-1, targets[:, None])[:, 0].tolist()
+            best += likeliest.indices.tolist()
+            best_logprobs += likeliest.values.tolist()
+        return Likelihood(
+            "",
+            text,
+            tokens=self.tokenizer.token_texts(ids),
+            logprobs=chosen,
+            predicted=self.tokenizer.token_texts(best),
+            predicted_logprobs=best_logprobs,
+            correct=[id == found for id, found in zip(ids, best)],
+        )
+
+    def embed(self, texts: Iterable[str]) -> Vectors:
+        """A vector for each text (N, D): the mean of the encoder's states over its tokens."""
+        budget = self.search.batch_tokens
+        vectors = text_vectors(self.model.encoder, self.tokenizer, texts, budget, self.device)
+        rows = list(vectors)
+        if not rows:
+            raise UserError("embed: there are no texts")
+        return np.stack(rows)
+
+    def nearest(self, text: str, texts: Sequence[str], n: int = 5) -> list[Neighbor]:
+        """The `n` of the texts whose vectors are nearest to that of `text`, nearest first."""
+        n = _Counts(n).n
+        vectors = self.embed([text, *texts])
+        return nearest_texts(vectors[0], vectors[1:], texts, n)
+
+    def look(self, text: str) -> AttentionRecord:
+        """The attention weights of every layer and head, for a text that may have masks."""
+        return look_at_text(self.model, self.tokenizer, self._encode(text))
