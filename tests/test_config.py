@@ -194,7 +194,10 @@ def build_with(spec, number):
     values = {spec.name: value, **COMPANIONS.get(label(spec), {})}
     if spec.kind:
         values["kind"] = spec.kind
-    return getattr(getattr(build({spec.section: values}), spec.section), spec.name)
+    given = {spec.section: values}
+    if spec.name == "documents" and number != "no":
+        given["train"] = {"objective": "causal"}
+    return getattr(getattr(build(given), spec.section), spec.name)
 
 
 def just_below(spec, bound):

@@ -592,8 +592,7 @@ class TrainConfig(Bounded):
 
     objective: Objective = setting(
         "translate",
-        "What to learn: targets from sources, or from texts alone the next token (causal), masked "
-        "tokens (masked) or the text without noise (denoise).",
+        "What to learn: to translate pairs, or of texts to go on (causal), fill gaps or denoise.",
     )
     mask_rate: float = setting(
         0.15,

@@ -701,7 +701,7 @@ def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
     )
     truth = dict(line.split("\t") for line in Path("test.tsv").read_text().splitlines())
     shutil.copytree(run.path, here / "worse")
-    load = recipes.load
+    load = recipes.load_translator
 
     def loaded(which, **more):
         translator = load(which, **more)
@@ -712,7 +712,7 @@ def test_the_better_run_has_the_higher_score_and_a_plus(run, here, monkeypatch):
         )
         return translator
 
-    monkeypatch.setattr(recipes, "load", loaded)
+    monkeypatch.setattr(recipes, "load_translator", loaded)
     found = json.loads(call("evaluate", run.path, "test.tsv", "--against", "worse", "--json"))
     against = found["against"]
     assert against["a"] == pytest.approx(found["bleu"])

@@ -96,14 +96,8 @@ class Chain(nn.Module):
                 self.logits.data[last, token] = math.log(share)
         self.asked = 0
 
-    @property
-    def decoder(self):
-        return self
-
-    def encoder(self, source, lengths):
+    def start(self, source, lengths):
         self.asked += len(source)
-
-    def start(self, memory):
         return self.State()
 
     def step(self, tokens, state):

@@ -16,7 +16,10 @@ import regard
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
+from regard.cli.embed import embed
 from regard.cli.evaluate import evaluate
+from regard.cli.fill import fill
+from regard.cli.generate import generate
 from regard.cli.help import with_our_help
 from regard.cli.interruption import repeat_ignored_interrupts
 from regard.cli.presets import presets
@@ -116,6 +119,9 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 app.command()(demo)
 app.command()(train)
 app.command(context_settings=TEXTS)(translate)
+app.command(context_settings=TEXTS)(generate)
+app.command(context_settings=TEXTS)(fill)
+app.command()(embed)
 app.command()(evaluate)
 app.command(context_settings=TEXTS)(score)
 app.command()(doctor)

@@ -3,17 +3,19 @@
 import os
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import regard
 from regard.cli.lines import is_typed, line_bursts
 from regard.cli.parts import PartsOption, read_parts
-from regard.cli.terms import Device, RunFolder
+from regard.cli.terms import BYTES_A_TOKEN, Device, RunFolder
 from regard.display import note, table
 from regard.errors import UserError, counted
+from regard.files import write_output
 
 
 def embed(
@@ -43,7 +45,7 @@ def embed(
         raise UserError("give the texts with --input FILE, or on standard input: < FILE")
     if near is None and output is None and sys.stdout.isatty():
         raise UserError("vectors are no text for a terminal: write them to a file with > FILE.npy")
-    model = regard.load(run, device=device, parts=read_parts(parts))
+    model: Any = regard.load(run, device=device, parts=read_parts(parts))
     if not hasattr(model, "embed"):
         raise UserError(
             f"{run}: this run has no encoder (train.objective=causal), so it has no vectors; train "
@@ -51,6 +53,7 @@ def embed(
         )
 
     texts = list(_texts(input))
+    model.expect(sum(map(len, texts)) / BYTES_A_TOKEN)
     if near is not None:
         rows = [(f"{one.similarity:.3f}", one.text) for one in model.nearest(near, texts, nbest)]
         table(["similarity", "text"], rows)
@@ -58,15 +61,14 @@ def embed(
 
     import numpy as np
 
-    from regard import files
-
     vectors = model.embed(texts)
+    content = BytesIO()
+    np.save(content, vectors)
     if output is None:
-        np.save(sys.stdout.buffer, vectors)
+        sys.stdout.buffer.write(content.getvalue())
         return
-    with files.writing(output) as file:
-        np.save(file, vectors)
-    note(f"{counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers: {output}")
+    write_output(output, content.getvalue())
+    note(f"{counted(len(vectors), 'vector')} of {counted(vectors.shape[1], 'number')} in {output}")
 
 
 def _texts(path: Path | None) -> Iterator[str]:

@@ -55,11 +55,29 @@ def evaluate(
 ) -> None:
     """Score a run.
 
+    A language model is scored by how well it predicts texts: perplexity, bits per character.
+
     Example: `regard evaluate runs/demo --split dev`
 
     Two files side by side: `regard evaluate runs/demo text.en text.fr`
     """
     reading = how_to_read(data, settings)
+    if regard.Run.open(run).config.train.objective != "translate":
+        asked = {
+            "--beam": beam,
+            "--against": against,
+            "--by-length": by_length,
+            "--out": out,
+            "--sentence-bleu": sentence_bleu,
+            "--wait": wait,
+        }
+        _refuse_for_texts(run, [option for option, value in asked.items() if value])
+        report = regard.evaluate_texts(
+            run, data, reading=reading, split=split, device=device, parts=read_parts(parts)
+        )
+        _print_texts(report, as_json)
+        return
+
     if out is not None:
         if not by_length:
             raise UserError("--out draws the scores by length: add --by-length")
@@ -97,6 +115,23 @@ def evaluate(
         lengths.draw(out)
         if not as_json:
             say(out)
+
+
+def _refuse_for_texts(run: Path, options: list[str]) -> None:
+    """Refuse options that compare answers with references."""
+    if options:
+        raise UserError(
+            f"{run} is a language model, which has no answers to compare with references: remove "
+            f"{', '.join(options)}"
+        )
+
+
+def _print_texts(report: Any, as_json: bool) -> None:
+    """Print the scores of a language model."""
+    if as_json:
+        say_json(report.as_dict())
+    else:
+        table(["score", "value", "meaning"], report.rows())
 
 
 def _evaluation_fields(

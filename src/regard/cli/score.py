@@ -25,13 +25,16 @@ def score(
         list[str] | None,
         typer.Argument(
             metavar="[SOURCE TARGET]",
-            help="With --input: a second file, aligned with the first, or settings such as "
-            "data.encoding=latin-1.",
+            help="Of a language model: a text. With --input: a second file, aligned with the "
+            "first, or settings such as data.encoding=latin-1.",
         ),
     ] = None,
     input: Annotated[
         Path | None,
-        typer.Option(help="Score the pairs of this file: TSV, CSV, JSON, Parquet, TMX …"),
+        typer.Option(
+            help="Score the pairs of this file: TSV, CSV, JSON, Parquet, TMX …; of a language "
+            "model: its texts."
+        ),
     ] = None,
     contrasts: Annotated[
         Path | None,
@@ -56,10 +59,11 @@ def score(
     device: Device = "auto",
     parts: PartsOption = None,
 ) -> None:
-    """Show how likely a model finds given targets.
+    """Show how likely a model finds given targets, or a language model given texts.
 
-    Every token is predicted from the source and the target tokens before it (teacher forcing). For
-    a file, each line has the log-probability of a target, its mean per token, source and target.
+    Every token is predicted from the source and the target tokens before it (teacher forcing); by a
+    masked language model, from all other tokens of the text. For a file, each line has the
+    log-probability of a target, its mean per token, source and target.
 
     Example: `regard score runs/demo "he's calm ." "il est calme ." --tokens`, or a file:
     `regard score runs/demo --input pairs.tsv`, or where it fails:
@@ -67,6 +71,14 @@ def score(
     """
     words = pair or []
     refuse_options(words, score)
+    if regard.Run.open(run).config.train.objective in ("causal", "masked"):
+        if contrasts is not None or ensemble:
+            raise UserError(
+                f"{run} is a language model: --contrasts and --with are for models that translate"
+            )
+        model: Any = regard.load(run, device=device, parts=read_parts(parts))
+        _score_texts(run, model, input, words, tokens, as_json)
+        return
     if contrasts is not None:
         if input is not None or tokens:
             raise UserError("--contrasts cannot be combined with --input or --tokens")
@@ -77,7 +89,9 @@ def score(
             "pairs with --contrasts"
         )
 
-    translator = regard.load(run, *ensemble or [], device=device, parts=read_parts(parts))
+    translator = regard.load(
+        run, *ensemble or [], kind=regard.Translator, device=device, parts=read_parts(parts)
+    )
     if contrasts is not None:
         translator.expect(contrasts.stat().st_size / BYTES_A_TOKEN)
         print_contrasts(translator.contrasts(items), as_json)
@@ -85,21 +99,46 @@ def score(
     if input is None:
         source, target = words
         likelihood = translator.score(source, target)
-        _warn_of_unknown(translator, source, target)
+        sides = {"source": (translator.source, source), "target": (translator.target, target)}
+        _warn_of_unknown({f"the vocabulary of the {side}": one for side, one in sides.items()})
         if as_json:
             say_json(likelihood.as_dict())
         else:
             _print_pair(likelihood, tokens)
         return
 
-    pairs = _pairs_of_file(run, translator, input, words)
-    _print_all(translator.scores(pairs), tokens, as_json)
+    pairs = _targets_of(_pairs_of_file(run, translator, input, words))
+    _print_all(translator.scores(pairs), tokens, as_json, "pair")
 
 
-def _pairs_of_file(
-    run: Path, translator: Any, file: Path, words: list[str]
-) -> Iterator[tuple[str, str]]:
-    """Each source of a file with each of its targets; what was skipped is told at the end."""
+def _score_texts(
+    run: Path, model: Any, file: Path | None, words: list[str], tokens: bool, as_json: bool
+) -> None:
+    """How likely a language model finds a text, or those of a file."""
+    if file is not None:
+        texts = (pair.source for pair in _pairs_of_file(run, model, file, words))
+        _print_all(model.scores(texts), tokens, as_json, "text")
+        return
+    if len(words) != 1:
+        raise UserError(f"{run} is a language model: give one text, or a file with --input")
+    [text] = words
+    likelihood = model.score(text)
+    _warn_of_unknown({"the vocabulary": (model.tokenizer, text)})
+    if as_json:
+        say_json(likelihood.as_dict())
+    else:
+        _print_pair(likelihood, tokens)
+
+
+def _targets_of(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Each source with each of its targets."""
+    for pair in pairs:
+        for target in pair.targets:
+            yield pair.located, target
+
+
+def _pairs_of_file(run: Path, model: Any, file: Path, words: list[str]) -> Iterator[Any]:
+    """The pairs of a file; what was skipped is told at the end."""
     from regard.data.readers.pipes import is_open_pipe
     from regard.recipes.evaluation import open_pairs
 
@@ -110,17 +149,18 @@ def _pairs_of_file(
     for line in splits.reading:
         note(line)
     if file.is_file():
-        translator.expect(file.stat().st_size / BYTES_A_TOKEN)
+        model.expect(file.stat().st_size / BYTES_A_TOKEN)
 
-    for pair in splits.train:
-        for target in pair.targets:
-            yield pair.located, target
+    yield from splits.train
     for line in splits.skipped.lines():
         warn(line)
 
 
-def _print_all(likelihoods: Iterable[Any], tokens: bool, as_json: bool) -> None:
-    """Print each likelihood as it comes, and at the end all of them in one line of stderr."""
+def _print_all(likelihoods: Iterable[Any], tokens: bool, as_json: bool, what: str) -> None:
+    """Print each likelihood as it comes, and at the end all of them in one line of stderr.
+
+    what: a pair or a text.
+    """
     pairs = 0
     places = 0
     correct = 0
@@ -142,24 +182,26 @@ def _print_all(likelihoods: Iterable[Any], tokens: bool, as_json: bool) -> None:
     mean = total / places
     perplexity = math.exp(min(-mean, 700.0))  # exp(710) is too large for a float
     note(
-        f"{counted(pairs, 'pair')}: log-probability {total:.4f}, per token {mean:.4f} "
+        f"{counted(pairs, what)}: log-probability {total:.4f}, per token {mean:.4f} "
         f"(perplexity {perplexity:.4g}), token accuracy {correct / places:.2%}"
     )
     if unknown:
-        warn(f"{counted(unknown, 'target')} with tokens that are not in the vocabulary ({UNKNOWN})")
+        side = "target" if what == "pair" else what
+        warn(f"{counted(unknown, side)} with tokens that are not in the vocabulary ({UNKNOWN})")
 
 
 def _print_line(likelihood: Any) -> None:
     """One line of fields with tabs between them."""
-    texts = (likelihood.source, likelihood.target)
+    texts = (likelihood.source, likelihood.target) if likelihood.source else (likelihood.target,)
     fields = [text.replace("\t", " ") for text in texts]
     say_answer(f"{likelihood.total:.4f}", f"{likelihood.per_token:.4f}", *fields)
 
 
 def _print_pair(likelihood: Any, tokens: bool) -> None:
     """What there is to say about one pair, with a row for each token if asked for."""
+    pair = f"{likelihood.source} → {likelihood.target}"
     say(
-        f"{likelihood.source} → {likelihood.target}",
+        pair if likelihood.source else likelihood.target,
         f"log-probability {likelihood.total:.4f}, per token {likelihood.per_token:.4f} "
         f"(perplexity {likelihood.perplexity:.4g}), token accuracy {sum(likelihood.correct):,} of "
         f"{len(likelihood.tokens):,}",
@@ -183,13 +225,12 @@ def _probability(logprob: float) -> str:
     return f"{probability:.2%}" if probability >= 1e-4 else f"{probability:.0e}"
 
 
-def _warn_of_unknown(translator: Any, source: str, target: str) -> None:
-    """Say which tokens of a pair are not in the vocabularies."""
+def _warn_of_unknown(sides: dict[str, tuple[Any, str]]) -> None:
+    """Say which tokens of texts are not in the vocabularies; sides: tokenizer and text of each."""
     from regard.text.vocabulary import UNK
 
-    sides = {"source": (translator.source, source), "target": (translator.target, target)}
-    for side, (tokenizer, text) in sides.items():
+    for vocabulary, (tokenizer, text) in sides.items():
         unknown = [piece.text for piece in tokenizer.pieces(text) if piece.id == UNK]
         if unknown:
             few = ", ".join(dict.fromkeys(unknown[:5]))
-            warn(f"not in the vocabulary of the {side}, counted as {UNKNOWN}: {few}")
+            warn(f"not in {vocabulary}, counted as {UNKNOWN}: {few}")

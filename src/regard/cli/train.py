@@ -81,8 +81,17 @@ def train(
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
         folder = shell_word(run.path)
         say("", f"Saved in {run.path}. Try next:")
-        say(f"  regard translate {folder} {_example(run)}")
-        say(f"  regard evaluate {folder}")
+        for command in _commands(run, folder):
+            say(f"  regard {command}")
+
+
+def _commands(run: Any, folder: str) -> list[str]:
+    """What to do with a run, as command lines without `regard`."""
+    from regard.runs.card import examples
+
+    if run.config.train.objective == "translate":
+        return [f"translate {folder} {_example(run)}", f"evaluate {folder}"]
+    return examples(run)
 
 
 def _example(run: Any) -> str:

@@ -151,10 +151,14 @@ def translate(
                 "--wait reads stdin, writes to stdout and decodes greedily; the only other "
                 "options it takes are --limit and --set"
             )
-        _follow(regard.load(run, device=device, **chosen).online(wait), text)
+        _follow(
+            regard.load(run, kind=regard.Translator, device=device, **chosen).online(wait), text
+        )
         return
 
-    translator = regard.load(run, *ensemble or [], beam=beam, device=device, **chosen)
+    translator = regard.load(
+        run, *ensemble or [], kind=regard.Translator, beam=beam, device=device, **chosen
+    )
     gc.freeze()  # what is loaded stays: nobody need look for garbage in it
     if input is not None and input.is_file():
         translator.expect(input.stat().st_size / BYTES_A_TOKEN)

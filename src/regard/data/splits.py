@@ -746,7 +746,8 @@ def _dealt(splits: Splits, deal: Deal) -> Splits:
     if splits.dev is None and dev != 0:
         splits.dev = splits.train
         splits.notes.append(
-            f"{splits.name}: too few {splits.holds}s to hold any out; dev uses those for training"
+            f"{splits.name}: too few {splits.holds}s to hold any out; dev uses the training "
+            f"{splits.holds}s"
         )
     elif len(codes) < _FEW:
         splits.notes.append(_few(codes, splits))

@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -201,14 +201,19 @@ def never_written(tokenizer: Tokenizer) -> Tensor:
     return suppress
 
 
+def check_options(given: Iterable[str]) -> None:
+    """Refuse an option of `load` that there is not."""
+    known = get_type_hints(SearchConfig)
+    for name in given:
+        if name not in known:
+            options = ["checkpoint", "beam", "device", "parts", "kind", *known]
+            raise UserError(f"load() has no option {name}{nearest(name, options)}")
+
+
 def search_settings(run: Run, beam: int | None, given: Mapping[str, Any]) -> SearchConfig:
     """The search settings of a run, with those that the caller of `load` overrides."""
-    chosen = to_settings(run.config)["search"]
-    for name in given:
-        if name not in chosen:
-            options = ["checkpoint", "beam", "device", "parts", "kind", *chosen]
-            raise UserError(f"load() has no option {name}{nearest(name, options)}")
-    chosen |= given
+    check_options(given)
+    chosen = {**to_settings(run.config)["search"], **given}
     if beam is not None:
         chosen["width"] = beam
     return build({"search": chosen}).search

@@ -6,7 +6,7 @@ from typing import Any, overload
 import torch
 
 from regard.errors import UserError
-from regard.inference.decoding import first_place, put, search_settings
+from regard.inference.decoding import check_options, first_place, put, search_settings
 from regard.inference.language import LanguageModel
 from regard.inference.masked import MaskedLanguageModel
 from regard.inference.translator import Translator, load_translator
@@ -88,6 +88,7 @@ def load(
     parts: your own classes, where the config says custom:Name.
     search: other search settings to override, such as no_repeat=3.
     """
+    check_options(search)
     opened = run if isinstance(run, Run) else Run.open(run)
     objective = opened.config.train.objective
     made = {"causal": LanguageModel, "masked": MaskedLanguageModel}.get(objective, Translator)
@@ -117,4 +118,4 @@ def load(
     if isinstance(model, CausalModel):
         return LanguageModel(model, opened.source, settings, auto=device == "auto")
     assert isinstance(model, MaskedEncoder)
-    return MaskedLanguageModel(model, opened.source, settings)
+    return MaskedLanguageModel(model, opened.source, settings, auto=device == "auto")

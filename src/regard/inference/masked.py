@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,11 +12,13 @@ from regard.bounds import Bounded, setting
 from regard.config import SearchConfig
 from regard.data.batches import collate
 from regard.errors import UserError, counted
-from regard.inference.decoding import never_written
-from regard.inference.vectors import Neighbor, Vectors, nearest_texts, text_vectors
+from regard.inference.decoding import never_written, put
+from regard.inference.placed import WORTH
+from regard.inference.vectors import TextVectors, Vectors, text_vectors
 from regard.inspection.look import look_at_text
 from regard.models import MaskedEncoder
-from regard.nn.devices import pick_device
+from regard.nn.devices import cpu_has_bf16, pick_device
+from regard.nn.kernels import writable
 from regard.nn.precision import at_least_single
 from regard.records.attention import AttentionRecord
 from regard.records.generation import Filling
@@ -33,12 +35,12 @@ BLANK = SPECIALS[MASK]
 
 @dataclass(frozen=True)
 class _Counts(Bounded):
-    """Whole numbers that `fill` and `nearest` take."""
+    """Whole numbers that `fill` takes."""
 
-    n: int = setting(5, "How many are wanted, best first.", least=1, most=10**6)
+    n: int = setting(5, "Tokens to list for each mask.", least=1, most=10**6)
 
 
-class MaskedLanguageModel:
+class MaskedLanguageModel(TextVectors):
     """A trained language model that looks both ways (train.objective=masked).
 
     Call it with a text that has `<mask>` where something is missing, or with a list of texts. Use
@@ -46,9 +48,16 @@ class MaskedLanguageModel:
     """
 
     def __init__(
-        self, model: MaskedEncoder, tokenizer: Tokenizer, search: SearchConfig | None = None
+        self,
+        model: MaskedEncoder,
+        tokenizer: Tokenizer,
+        search: SearchConfig | None = None,
+        *,
+        auto: bool = False,
     ) -> None:
         self.model = model
+        self.auto = auto
+        """Whether to move to a GPU, if there is one, as soon as there is enough to do."""
         self.tokenizer = tokenizer
         self.search = search or SearchConfig()
         self.suppress = never_written(tokenizer)  # (V,)
@@ -63,10 +72,28 @@ class MaskedLanguageModel:
         """The current device of the model."""
         return next(self.model.parameters()).device
 
-    def to(self, device: str | torch.device) -> "MaskedLanguageModel":
+    def to(self, device: str | torch.device) -> Self:
         """Move the model to a device: `cpu`, `cuda`, `cuda:1` or `mps`."""
-        self.model.to(pick_device(str(device), "device"))
+        self.auto = False
+        place = pick_device(str(device), "device")
+        if place != self.device:
+            writable(self.model)
+            put(self.model, place, self._kind(place))
         return self
+
+    def _kind(self, place: torch.device) -> torch.dtype:
+        """The dtype of the weights there, by search.precision."""
+        has_bf16 = place.type != "cpu" or cpu_has_bf16()
+        return torch.bfloat16 if self.search.precision == "bf16" and has_bf16 else torch.float32
+
+    def expect(self, tokens: float) -> None:
+        """Announce how many tokens will be read.
+
+        With device="auto", this moves the model to a GPU, if there is one and it is worth it.
+        """
+        parameters = sum(weight.numel() for weight in self.model.parameters())
+        if self.auto and tokens * parameters >= WORTH:
+            self.to("auto")
 
     def __call__(self, text: str | Sequence[str], n: int = 5) -> Filling | list[Filling]:
         """Fill in the masks of a text, or of each of a list of texts; n as in `fill`."""
@@ -176,20 +203,9 @@ class MaskedLanguageModel:
             correct=[id == found for id, found in zip(ids, best)],
         )
 
-    def embed(self, texts: Iterable[str]) -> Vectors:
-        """A vector for each text (N, D): the mean of the encoder's states over its tokens."""
+    def _text_vectors(self, texts: Iterable[str]) -> Iterator[Vectors]:
         budget = self.search.batch_tokens
-        vectors = text_vectors(self.model.encoder, self.tokenizer, texts, budget, self.device)
-        rows = list(vectors)
-        if not rows:
-            raise UserError("embed: there are no texts")
-        return np.stack(rows)
-
-    def nearest(self, text: str, texts: Sequence[str], n: int = 5) -> list[Neighbor]:
-        """The `n` of the texts whose vectors are nearest to that of `text`, nearest first."""
-        n = _Counts(n).n
-        vectors = self.embed([text, *texts])
-        return nearest_texts(vectors[0], vectors[1:], texts, n)
+        return text_vectors(self.model.encoder, self.tokenizer, texts, budget, self.device)
 
     def look(self, text: str) -> AttentionRecord:
         """The attention weights of every layer and head, for a text that may have masks."""

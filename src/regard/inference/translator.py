@@ -31,10 +31,11 @@ from regard.inference.likelihoods import likelihoods
 from regard.inference.loops import free
 from regard.inference.online import Online
 from regard.inference.reranking import covered, least_risk
+from regard.inference.vectors import TextVectors, Vectors, text_vectors
 from regard.inspection.look import look
 from regard.inspection.page import answer_page
 from regard.models import Seq2Seq
-from regard.models.ensemble import ensemble
+from regard.models.ensemble import Encoders, ensemble
 from regard.models.parts import Parts
 from regard.records.attention import AttentionRecord
 from regard.records.contrast import Contrast, ContrastItem
@@ -79,7 +80,7 @@ PARTS = 2
 """How many times as many sentences are decoded together, where texts are split into sentences."""
 
 
-class Translator(DecodingModel):
+class Translator(DecodingModel, TextVectors):
     """A trained model with its tokenizers and search settings.
 
     Call it with a text to get a Result, or with a list of texts to get a list of them. Use
@@ -124,6 +125,14 @@ class Translator(DecodingModel):
     def __repr__(self) -> str:
         size = counted(self._parameters(), "parameter")
         return f"Translator({size}, beam {self.search.width}, {self.device})"
+
+    def _text_vectors(self, texts: Iterable[str]) -> Iterator[Vectors]:
+        encoder = self.model.encoder
+        if isinstance(encoder, Encoders):
+            raise UserError("an ensemble has several encoders: load one of its runs alone")
+        if self.positions:
+            raise UserError("embed() knows no positions of the words, which this run needs")
+        return text_vectors(encoder, self.source, texts, self.search.batch_tokens, self.device)
 
     @overload
     def __call__(self, text: str, **wishes: Any) -> Result: ...

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from regard.bounds import Bounded, setting
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import Encoder
@@ -17,6 +18,45 @@ from regard.text.vocabulary import BOS, EOS
 Vectors = npt.NDArray[np.float32]
 WINDOW = 1024
 """Texts that are sorted by length together."""
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A text that is near another one."""
+
+    text: str
+    similarity: float
+    """Cosine of the angle between their vectors: 1 for the same direction."""
+
+
+@dataclass(frozen=True)
+class _Counts(Bounded):
+    """Whole numbers that `nearest` takes."""
+
+    n: int = setting(5, "Texts to find.", least=1, most=10**6)
+
+
+class TextVectors:
+    """What a model with an encoder can do: give each text a vector."""
+
+    def _text_vectors(self, texts: Iterable[str]) -> Iterator[Vectors]:
+        """The vector (D,) of each text, in order and in constant memory."""
+        raise NotImplementedError
+
+    def embed(self, texts: Iterable[str]) -> Vectors:
+        """A vector for each text (N, D): the mean of the encoder's states over its tokens."""
+        if isinstance(texts, str):
+            raise UserError("embed() takes a list of texts: write embed([text])")
+        rows = list(self._text_vectors(texts))
+        if not rows:
+            raise UserError("embed: there are no texts")
+        return np.stack(rows)
+
+    def nearest(self, text: str, texts: Sequence[str], n: int = 5) -> list[Neighbor]:
+        """The `n` of the texts whose vectors are nearest to that of `text`, nearest first."""
+        n = _Counts(n).n
+        vectors = self.embed([text, *texts])
+        return nearest_texts(vectors[0], vectors[1:], texts, n)
 
 
 def text_vectors(
@@ -54,15 +94,6 @@ def _means(encoder: Encoder, rows: Sequence[list[int]], device: torch.device) ->
     real = (places < words[:, None])[..., None]  # (B, S, 1)
     sums = states.masked_fill(~real, 0.0).sum(1)  # (B, D)
     return np.asarray((sums / words[:, None]).cpu().numpy())
-
-
-@dataclass(frozen=True)
-class Neighbor:
-    """A text that is near another one."""
-
-    text: str
-    similarity: float
-    """Cosine of the angle between their vectors: 1 for the same direction."""
 
 
 def nearest_texts(

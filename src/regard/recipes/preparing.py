@@ -136,6 +136,7 @@ def prepare(
     if base is not None:
         given = _inherit(given, base)
         _check_tags(given, base)
+        base.best_checkpoint()  # that there is none is told before anything is read
 
     data = settings.build({name: given.get(name, {}) for name in ("data", "train")}).data
     splits = _read_once(data, pairs, claim, reporter)
@@ -239,7 +240,10 @@ def _check_tags(given: Settings, base: Run) -> None:
 
 
 def _keep_start(base: Run, made: "_Made", folder: Path, parts: Parts, reporter: Reporter) -> None:
-    """Write the weights that fine-tuning starts from into the folder of the new run."""
+    """Write the weights that fine-tuning starts from into the folder of the new run.
+
+    Where it learns something else than the old one, those that both models have.
+    """
     config = made.config
     objective = config.train.objective
     if objective == base.config.train.objective:

@@ -11,11 +11,10 @@ from regard.cli.show.terms import (
     Head,
     Layer,
     Open,
-    Text,
-    answered,
+    TextToRead,
     caption_of,
     chosen_weights,
-    title_of,
+    read_by,
     wrote,
 )
 from regard.cli.terms import Device, RunFolder, refuse_options
@@ -25,7 +24,7 @@ from regard.errors import UserError
 
 def show_attention(
     run: RunFolder,
-    text: Text,
+    text: TextToRead,
     out: Annotated[
         Path,
         typer.Option(
@@ -45,7 +44,7 @@ def show_attention(
         str,
         typer.Option(help="How to combine heads: mean, max, norm or rollout (over all layers)."),
     ] = "mean",
-    block: Block = "cross",
+    block: Block = "",
     words: Annotated[bool, typer.Option("--words", help="Show words instead of tokens.")] = False,
     open_it: Open = False,
     device: Device = "auto",
@@ -61,12 +60,13 @@ def show_attention(
     is_page = out.suffix.lower() in (".html", ".htm")
     _refuse_conflicts(is_page, heads, bool(layer), bool(head), how, words)
 
-    _, result = answered(run, text, device=device, parts=read_parts(parts))
-    record = result.attention.words() if words else result.attention
+    reading = read_by(run, text, device=device, parts=read_parts(parts))
+    record = reading.record.words() if words else reading.record
+    block = block or record.main_block
     matrix = chosen_weights(record, block, how, layer, head)  # (T, S); refuses what is not there
-    title = title_of(result)
+    title = reading.title
     if is_page:
-        result.write_page(out)
+        reading.write_page(out)
     elif heads:
         head_grid(record.blocks[block], *record.sides(block), title=f"{title} ({block})", out=out)
     else:
@@ -81,7 +81,7 @@ def show_attention(
             label=labels.get(how, ""),
             out=out,
         )
-    say_answer(result.text)
+    say_answer(reading.answer)
     wrote(out, open_it)
 
 

@@ -60,13 +60,23 @@ def show_embeddings(
         if untrained
         else opened.model(parts=read_parts(parts))
     )
-    half: Any = model.encoder if side == "source" else model.decoder
+    half = _half_of(model, side)
     vectors = half.embedding.weight.detach()[ids].numpy()  # (ids, D)
     when = ", before training" if untrained else ""
     title = f"{opened.path.name}{when}: {_table_of(model, side)}; {_counted(ids, tokenizer)}"
     names = tokenizer.token_texts(ids)
     embedding_map(vectors, names, title=title, labels=60 + SPECIAL, out=out)
     wrote(out, open_it)
+
+
+def _half_of(model: Any, side: str) -> Any:
+    """The encoder or the decoder; a language model has only one of them, for both sides."""
+    from regard.models import CausalModel, MaskedEncoder
+
+    if isinstance(model, CausalModel):
+        return model.decoder
+    is_encoder = side == "source" or isinstance(model, MaskedEncoder)
+    return model.encoder if is_encoder else model.decoder
 
 
 def _first_model(run: Any, parts: Any) -> Any:
@@ -91,9 +101,13 @@ def _most_frequent(tokenizer: Any, count: int) -> list[int]:
 
 def _table_of(model: Any, side: str) -> str:
     """Which table the embeddings of a side are, and what else it is used for."""
-    source = model.encoder.embedding.weight
-    target = model.decoder.embedding.weight
-    output = getattr(getattr(model.decoder, "out", None), "weight", None)
+    from regard.models import CausalModel, Seq2Seq
+
+    source = _half_of(model, "source").embedding.weight
+    target = _half_of(model, "target").embedding.weight
+    output = getattr(getattr(model, "out", None), "weight", None)
+    if not isinstance(model, Seq2Seq) or isinstance(model, CausalModel):
+        return "one table with the output layer" if output is source else "the table of all tokens"
     if source is target:
         users = "source, target and the output layer" if output is target else "source and target"
         return f"one table for {users}"

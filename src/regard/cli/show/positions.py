@@ -55,8 +55,12 @@ def show_positions(
 
 
 def _position_of_run(name: str, parts: Any) -> Any:
-    """The position object of a run, of its first encoder layer if each layer has one."""
-    from regard.models.transformer import TransformerEncoder
+    """The position object of a run, of its first layer if each layer has one.
+
+    It is that of the encoder, or of a decoder alone.
+    """
+    from regard.models.language import CausalModel
+    from regard.models.transformer import TransformerDecoder, TransformerEncoder
     from regard.nn.positions import POSITIONS
 
     if not Path(name).exists():
@@ -67,12 +71,14 @@ def _position_of_run(name: str, parts: Any) -> Any:
         raise UserError(
             f"{name!r} is neither a run nor a positional encoding{nearest(name, NAMED_POSITIONS)}"
         )
-    encoder = regard.Run.open(name).model(parts=parts).encoder
-    if not isinstance(encoder, TransformerEncoder):
+    model: Any = regard.Run.open(name).model(parts=parts)
+    is_causal = isinstance(model, CausalModel)
+    half = model.decoder if is_causal else model.encoder
+    if not isinstance(half, TransformerEncoder | TransformerDecoder):
         raise UserError(f"{name}: a recurrent model has no positional encodings")
-    block: Any = encoder.blocks[0]
+    block: Any = half.blocks[0]
     in_layer = block.attention.position
-    return in_layer if in_layer.in_attention else encoder.position
+    return in_layer if in_layer.in_attention else half.position
 
 
 def _numbers(words: str) -> list[int]:

@@ -1,6 +1,8 @@
 """What the pictures share: options, an answer to look at, which weights of it, its title."""
 
 import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +13,9 @@ from regard.display import say, warn
 from regard.errors import UserError, counted
 
 Text = Annotated[str, typer.Argument(help="Text to translate.")]
+TextToRead = Annotated[
+    str, typer.Argument(help="Text to translate, or for a language model to read.")
+]
 Layer = Annotated[int | None, typer.Option(min=1, help="Layer, counted from 1. Default: the last.")]
 Head = Annotated[
     int | None,
@@ -19,7 +24,8 @@ Head = Annotated[
 Block = Annotated[
     str,
     typer.Option(
-        help="Attention to show: cross (target to source), encoder or decoder (self-attention)."
+        help="Attention to show: cross (target to source), encoder or decoder (self-attention). "
+        "Default: cross; of a language model, what it has."
     ),
 ]
 Picture = Annotated[Path, typer.Option(help="Where to write it: .png, .svg or .pdf.")]
@@ -35,7 +41,12 @@ def wrote(out: Path, open_it: bool) -> None:
 
 def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
     """A translator and its answer to a text; its warnings go to stderr."""
-    translator = regard.load(run, **wishes)
+    translator = regard.load(run, kind=regard.Translator, **wishes)
+    return translator, answer_of(translator, text)
+
+
+def answer_of(translator: Any, text: str) -> Any:
+    """A translator's answer to a text, which must be one that can be shown."""
     result = next(translator.translate([text]))
     if not result.logprobs:
         raise UserError(f"{text!r:.40}: the answer is empty, so there is nothing to show")
@@ -46,7 +57,45 @@ def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
         )
     for warning in result.warnings:
         warn(warning)
-    return translator, result
+    return result
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text that was read, what is said about it, and where the model looked."""
+
+    record: Any
+    title: str
+    answer: str
+    """What the model wrote, or the text itself."""
+    look_again: Callable[[Any], Any]
+    """Gives the same model, at another checkpoint, the same tokens: its record."""
+    write_page: Callable[[Path], Any]
+
+
+def read_by(run: Path, text: str, **wishes: Any) -> Reading:
+    """A translator's answer to a text, or a text as a language model reads it."""
+    from regard.pictures.page import write_page
+
+    model: Any = regard.load(run, **wishes)
+    if isinstance(model, regard.Translator):
+        result = answer_of(model, text)
+        return Reading(
+            result.attention,
+            title_of(result),
+            result.text,
+            lambda other: other.look(text, result.ids),
+            result.write_page,
+        )
+
+    record = model.look(text)
+    return Reading(
+        record,
+        text,
+        text,
+        lambda other: other.look(text),
+        lambda path: write_page(path, record),
+    )
 
 
 def title_of(result: Any) -> str:
@@ -59,7 +108,7 @@ def title_of(result: Any) -> str:
 def chosen_weights(record: Any, block: str, how: str, layer: int | None, head: int | None) -> Any:
     """The weights (T, S) that were asked for; layer and head count from 1."""
     if not record.blocks:
-        raise UserError("this model has no attention to show (model.attention=none)")
+        raise UserError("this model has no attention to show")
     if block in record.blocks:
         layers, heads = record.blocks[block].shape[:2]  # of (L, H, T, S)
         _check_number("layer", layer, block, layers)

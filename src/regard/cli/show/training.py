@@ -10,11 +10,10 @@ from regard.cli.show.terms import (
     Layer,
     Open,
     Picture,
-    Text,
-    answered,
+    TextToRead,
     caption_of,
     chosen_weights,
-    title_of,
+    read_by,
     wrote,
 )
 from regard.cli.terms import Device, RunFolder, refuse_options
@@ -24,10 +23,10 @@ from regard.errors import UserError
 
 def show_training(
     run: RunFolder,
-    text: Text,
+    text: TextToRead,
     layer: Layer = None,
     head: Head = None,
-    block: Block = "cross",
+    block: Block = "",
     out: Picture = Path("training.png"),
     open_it: Open = False,
     device: Device = "auto",
@@ -51,21 +50,21 @@ def show_training(
     last = len(names) - 1
     names = [names[number * last // (count - 1)] for number in range(count)]  # evenly spaced
 
-    _, result = answered(run, text, checkpoint=names[-1], device=device, parts=own)
-    record = result.attention
+    reading = read_by(run, text, checkpoint=names[-1], device=device, parts=own)
+    record = reading.record
+    block = block or record.main_block
     # A wrong --layer, --head or --block is refused before every checkpoint is loaded.
     chosen_weights(record, block, "mean", layer, head)
 
     matrices = []
     for name in names:
         step = int(name.removeprefix("step-"))
-        attention = regard.load(run, checkpoint=name, device=device, parts=own).look(
-            text, result.ids
-        )
+        model = regard.load(run, checkpoint=name, device=device, parts=own)
+        attention = reading.look_again(model)
         matrices.append((step, chosen_weights(attention, block, "mean", layer, head)))
 
     caption = caption_of(record, block, "mean", layer, head)
-    title = f"{title_of(result)} ({caption})"
+    title = f"{reading.title} ({caption})"
     growth(matrices, *record.sides(block), title=title, out=out)
-    say_answer(result.text)
+    say_answer(reading.answer)
     wrote(out, open_it)

@@ -86,6 +86,10 @@ class Remark(UserError):
         self.passed = passed
 
 
+class DoesNotApply(UserError):
+    """This model has nothing of the kind. Proofs that need this one are tried all the same."""
+
+
 Find = Callable[[Case], str]  # returns what it found, or raises UserError with what is wrong
 
 
@@ -124,12 +128,19 @@ def require(holds: bool, text: str) -> str:
 def prove(case: Case, proofs: Mapping[str, Proof]) -> list[Row]:
     """Every proof, in order."""
     rows: dict[str, Row] = {}
+    failed: dict[str, str] = {}  # the names of those that failed, or could not be tried
     for key, proof in proofs.items():
-        failed = [rows[need] for need in proof.needs if need in rows and not rows[need].passed]
-        if failed:
-            rows[key] = Row(proof.name, None, f"skipped: it needs “{failed[0].name}”")
-        else:
+        missing = [failed[need] for need in proof.needs if need in failed]
+        if missing:
+            rows[key] = Row(proof.name, None, f"skipped: it needs “{missing[0]}”")
+            failed[key] = proof.name
+            continue
+        try:
             rows[key] = _try(proof, case)
+            if not rows[key].passed:
+                failed[key] = proof.name
+        except DoesNotApply as reason:
+            rows[key] = Row(proof.name, None, f"does not apply: {reason}")
     return list(rows.values())
 
 
