@@ -20,6 +20,7 @@ from torch import Tensor
 
 from regard.data.batches import Batch, Indices, collate
 from regard.data.corpus import Corpus
+from regard.data.objectives import objective_of
 from regard.errors import UserError, counted
 from regard.files import write_bytes
 from regard.files.holder import holder
@@ -150,6 +151,8 @@ def _try(proof: Proof, case: Case) -> Row:
     except Remark as remark:
         advice = "" if remark.passed is None else proof.advice
         return Row(proof.name, remark.passed, str(remark), advice)
+    except DoesNotApply:
+        raise
     except UserError as error:
         return Row(proof.name, False, str(error), proof.advice)
     except Exception as error:  # whatever went wrong is what was found
@@ -236,7 +239,12 @@ def data(case: Case) -> str:
     corpus = case.run.corpus("train")
     if (case.path / "data" / "dev").exists():
         case.run.corpus("dev")
-    return f"{counted(len(corpus), 'pair')}, SHA-256 {corpus.digest[:8]}…"
+    return f"{counted(len(corpus), _row_name(case.run))}, SHA-256 {corpus.digest[:8]}…"
+
+
+def _row_name(run: Run) -> str:
+    """What a row of the training data is."""
+    return "pair" if run.config.train.objective == "translate" else "text"
 
 
 @proof(
@@ -253,6 +261,8 @@ def vocabulary(case: Case) -> str:
     if case.run.config.text.share:
         source_ids = target_ids = np.union1d(source_ids, target_ids)
 
+    if _row_name(case.run) == "text":
+        return _text_vocabulary(case, target_ids, counted(len(pairs), "text"))
     source_idle = _unused(source_ids, case.run.source)
     target_idle = _unused(target_ids, case.run.target)
     text = (
@@ -267,6 +277,15 @@ def vocabulary(case: Case) -> str:
     source_spare = _spare(case.run.source, kinds[0])
     target_spare = _spare(case.run.target, kinds[1])
     if max(min(source_idle, source_spare), min(target_idle, target_spare)) > 0.2:
+        raise Remark(text)
+    return text
+
+
+def _text_vocabulary(case: Case, ids: Indices, texts: str) -> str:
+    """Nearly all ids occur in the texts that a language model learns from."""
+    idle = _unused(ids, case.run.source)
+    text = f"{100 * idle:.1f} % of the tokens do not occur in {texts}"
+    if min(idle, _spare(case.run.source, case.run.config.text.tokenizer)) > 0.2:
         raise Remark(text)
     return text
 
@@ -351,18 +370,19 @@ def weights(case: Case) -> str:
     if not case.run.checkpoints():
         raise Remark("no checkpoint yet", None)
     case.model = case.run.model(parts=case.parts).to(case.device)
-    case.batch = _some_pairs(case.path / "data").to(case.device)
+    case.batch = _some_rows(case).to(case.device)
     return str(case.run.best)
 
 
-def _some_pairs(data: Path) -> Batch:
-    """24 random pairs of dev, or of train where there is no dev; the same every time."""
-    folder = data / "dev"
+def _some_rows(case: Case) -> Batch:
+    """24 random rows of dev, or of train where there is no dev; the same every time."""
+    folder = case.path / "data" / "dev"
     if not folder.exists():
-        folder = data / "train"
+        folder = case.path / "data" / "train"
     corpus = Corpus.open(folder)
+    objective = objective_of(case.run.config.train, case.run.source)
     order = np.random.default_rng(0).permutation(len(corpus))
-    return collate([corpus.row(number) for number in order[:24].tolist()])
+    return collate([objective.row(corpus.row(number), number) for number in order[:24].tolist()])
 
 
 # Batches
@@ -396,18 +416,15 @@ def once(case: Case) -> str:
     """The batches of an epoch hold every pair exactly once."""
     batches = _batches(case)
     pairs = len(batches.corpus)
+    rows = counted(pairs, _row_name(Run.open(case.path)))
     for epoch in (0, 1):
         first = epoch * batches.per_epoch
         indices = [batches.indices(step) for step in range(first, first + batches.per_epoch)]
         times = np.bincount(np.concatenate(indices), minlength=pairs)
         wrong = int((times != 1).sum())
         if wrong:
-            raise UserError(
-                f"epoch {epoch}: {wrong:,} of {counted(pairs, 'pair')} not seen exactly once"
-            )
-    return (
-        f"{counted(pairs, 'pair')} in {counted(batches.per_epoch, 'batch', 'batches')}, two epochs"
-    )
+            raise UserError(f"epoch {epoch}: {wrong:,} of {rows} not seen exactly once")
+    return f"{rows} in {counted(batches.per_epoch, 'batch', 'batches')}, two epochs"
 
 
 # Resuming

@@ -14,15 +14,18 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch, collate
 from regard.data.corpus import Corpus
+from regard.data.objectives import objective_of
 from regard.errors import UserError, counted
 from regard.inspection.doctor.files import (
     Case,
+    DoesNotApply,
     Remark,
     layer_name,
     locate_bad_values,
     proof,
     require,
 )
+from regard.models import CausalModel, MaskedEncoder
 from regard.models.predictor import summed_loss
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import Pattern, Position, watch
@@ -30,7 +33,7 @@ from regard.nn.masks import Rule, ask_rule
 from regard.records.attention import block_of
 from regard.runs.run import SHORTER
 from regard.search import Hypothesis, beam, greedy
-from regard.text.vocabulary import EOS
+from regard.text.vocabulary import EOS, PAD
 from regard.training.loss import mean_loss
 
 EXACT = 1e-5  # how far logits may move where the same shapes are computed again
@@ -46,6 +49,9 @@ WORK = 2e12  # multiplications that computing the dev loss again may take
 
 MUTE = 1e-3  # a head is idle if its output is smaller than this part of the largest,
 UNIFORM = 0.99  # or if its weights have more than this part of the highest possible entropy
+
+READS_ALL = "it reads the whole text at once"
+READS_NOTHING = "it reads no source"
 
 TRY = "try without your own parts and patches; if it persists, please report it"
 
@@ -66,6 +72,8 @@ class Layer(NamedTuple):
 
 @torch.no_grad()
 def _logits(case: Case, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+    if isinstance(case.model, MaskedEncoder):
+        return case.model(source, lengths).float()  # (B, S, V)
     return case.model(source, lengths, target).float()  # (B, T, V)
 
 
@@ -214,7 +222,10 @@ def _shortened(case: Case) -> Batch:
     for source, target, *_ in case.batch.to("cpu").rows()[:count]:
         if len(source) > limit:
             source = [*source[: limit - 1], EOS]
-        rows.append((source, target[: limit + 1]))
+        target = target[: limit + 1]
+        if isinstance(model, MaskedEncoder) and len(target) > limit:
+            target = [*target[:limit], PAD]  # nothing is asked of <eos>
+        rows.append((source, target))
     return collate(rows).to(next(model.parameters()).device)
 
 
@@ -264,6 +275,8 @@ def _sum_error(layer: Layer) -> float:
 )
 def future(case: Case) -> str:
     """Logits do not depend on later target tokens."""
+    if isinstance(case.model, MaskedEncoder):
+        raise DoesNotApply(READS_ALL)
     batch = case.batch
     logits = partial(_logits, case, batch.source, batch.source_lengths)
     target = F.pad(batch.target_in, (0, MORE))  # (B, T + MORE)
@@ -280,11 +293,15 @@ def online(case: Case) -> str:
 
     That is: neither the states of a causal encoder, nor the logits of a model that waits.
     """
+    if isinstance(case.model, MaskedEncoder):
+        raise DoesNotApply(READS_ALL)
+    if isinstance(case.model, CausalModel):
+        raise DoesNotApply(READS_NOTHING)
     batch = case.batch
     encoder = case.model.encoder
     wait = case.model.decoder.wait
     if not encoder.causal and not wait:
-        raise Remark("does not apply: it reads the whole source first", None)
+        raise DoesNotApply("it reads the whole source first")
 
     def states(source: Tensor) -> Tensor:
         return encoder(source, batch.source_lengths).states.detach()  # (B, S, D)
@@ -353,13 +370,16 @@ def _alone(case: Case) -> list[tuple[Tensor, Tensor, Tensor]]:
 )
 def padding(case: Case) -> str:
     """Logits do not depend on what stands in the source after its length."""
+    if isinstance(case.model, CausalModel):
+        raise DoesNotApply(READS_NOTHING)
     largest = 0.0
     for source, length, target in _alone(case):
         expected = _logits(case, source, length, target)  # (1, T, V)
         for count in (1, MORE):
             rubbish = _random_tokens(source.new_empty(1, count), case.model.encoder)
             logits = _logits(case, torch.cat((source, rubbish), 1), length, target)
-            largest = max(largest, _change(logits, expected))
+            real = logits[:, : expected.shape[1]]  # a masked model answers for the padding, too
+            largest = max(largest, _change(real, expected))
 
     text = (
         f"{_sentences(case)}, padded with 1 and {MORE} random tokens: logits change by "
@@ -373,21 +393,30 @@ def padding(case: Case) -> str:
 @proof("batching has no effect", f"sentences in a batch affect each other: {TRY}", "padding")
 def company(case: Case) -> str:
     """A sentence has the same logits and answers alone, in a batch, and in a batch turned round."""
-    sentences = _alone(case)
-    largest = _change_in_company(case, sentences)
+    largest = _change_in_company(case, _alone(case))
+    text = f"{_sentences(case)}, alone and in a batch: logits differ by {largest:.2g}"
+    if isinstance(case.model, MaskedEncoder):  # it writes no answers
+        return require(largest <= ROUNDED, text)
 
-    count = min(ANSWERS, case.batch.size)
-    together = _answers(case, case.batch.source[:count], case.batch.source_lengths[:count])
+    sources, lengths = _to_continue(case)
+    together = _answers(case, sources, lengths)
     changed = 0
-    for answers, (source, length, _) in zip(together, sentences):
-        (alone,) = _answers(case, source, length)
+    for row, answers in enumerate(together):
+        length = lengths[row, None]  # (1,)
+        (alone,) = _answers(case, sources[row, None, :length], length)
         changed += any(map(_differ, answers, alone))
 
-    text = (
-        f"{_sentences(case)}, alone and in a batch: logits differ by {largest:.2g}, "
-        f"greedy and beam answers in {changed} of {counted(count, 'case')}"
-    )
+    text += f", greedy and beam answers in {changed} of {counted(len(together), 'case')}"
     return require(largest <= ROUNDED and not changed, text)
+
+
+def _to_continue(case: Case) -> tuple[Tensor, Tensor]:
+    """What some answers are answers to, (B, S) and (B,): sources, or the first halves of texts."""
+    batch = case.batch
+    if isinstance(case.model, CausalModel):
+        halves = batch.target_lengths[:ANSWERS] // 2 + 1  # (B,), <bos> included
+        return batch.target_in[:ANSWERS], halves
+    return batch.source[:ANSWERS], batch.source_lengths[:ANSWERS]
 
 
 def _change_in_company(case: Case, sentences: list[tuple[Tensor, Tensor, Tensor]]) -> float:
@@ -402,8 +431,9 @@ def _change_in_company(case: Case, sentences: list[tuple[Tensor, Tensor, Tensor]
 
     changes = []
     for row, sentence in enumerate(sentences):
-        both = torch.stack((forward[row], reverse[row]))  # (2, T, V)
-        changes.append(_change(both, _logits(case, *sentence)))
+        alone = _logits(case, *sentence)  # (1, T, V)
+        both = torch.stack((forward[row], reverse[row]))  # (2, T or more, V)
+        changes.append(_change(both[:, : alone.shape[1]], alone))
     return max(changes)
 
 
@@ -411,14 +441,13 @@ def _change_in_company(case: Case, sentences: list[tuple[Tensor, Tensor, Tensor]
 def _answers(case: Case, source: Tensor, lengths: Tensor) -> list[tuple[Hypothesis, Hypothesis]]:
     """For each sentence, the answers of greedy and of beam search."""
     model = case.model
-    memory = model.encoder(source, lengths)
     rules: dict[str, Any] = {
         "batch": len(source),
         "limit": (lengths + 1).tolist(),
         "device": source.device,
     }
-    by_greedy = greedy(model.step, model.decoder.start(memory), **rules)
-    by_beam = beam(model.step, model.decoder.start(memory), width=4, **rules)
+    by_greedy = greedy(model.step, model.start(source, lengths), **rules)
+    by_beam = beam(model.step, model.start(source, lengths), width=4, **rules)
     return [(first, best[0]) for first, best in zip(by_greedy, by_beam)]
 
 
@@ -439,8 +468,7 @@ def _differ(one: Hypothesis, other: Hypothesis) -> bool:
 def modes(case: Case) -> str:
     """Without dropout, the loss in training is the loss of the logits in eval mode."""
     batch = case.batch
-    columns = torch.arange(batch.target_in.shape[1], device=batch.target.device)  # (T,)
-    real = columns < batch.target_lengths[:, None]  # (B, T)
+    real = batch.target_out != PAD  # (B, T)
     logits = _logits(case, batch.source, batch.source_lengths, batch.target_in)  # (B, T, V)
     used = summed_loss(logits[real], batch.target_out[real]).nll / batch.tokens
 
@@ -491,7 +519,8 @@ def logged(case: Case) -> str:
 
     config = case.run.config
     corpus = Corpus.open(case.path / "data" / "dev")
-    now = mean_loss(case.model, corpus, config.data.batch_tokens, case.device)["loss"]
+    objective = objective_of(config.train, case.run.source)
+    now = mean_loss(case.model, corpus, config.data.batch_tokens, case.device, objective)["loss"]
     then = record["loss"]
     limit = 1e-2 if config.train.precision == "bf16" else 1e-3
     text = f"{now:.5f} now, {then:.5f} in the log of {case.run.best}; tolerance {limit:g}"
