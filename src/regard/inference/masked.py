@@ -24,13 +24,12 @@ from regard.records.attention import AttentionRecord
 from regard.records.generation import Filling
 from regard.records.likelihood import Likelihood
 from regard.records.result import Option
+from regard.text.missing import BLANK, WithMasks
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, MASK, SPECIALS, UNK
+from regard.text.vocabulary import BOS, EOS, MASK, UNK
 
 WINDOW = 256
 """Texts that are read together."""
-BLANK = SPECIALS[MASK]
-"""How a text says that something is missing."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class MaskedLanguageModel(TextVectors):
         self.model = model
         self.auto = auto
         """Whether to move to a GPU, if there is one, as soon as there is enough to do."""
-        self.tokenizer = tokenizer
+        self.tokenizer = WithMasks(tokenizer)
         self.search = search or SearchConfig()
         self.suppress = never_written(tokenizer)  # (V,)
         self.suppress[EOS] = True  # which is no part of a text
@@ -109,7 +108,7 @@ class MaskedLanguageModel(TextVectors):
         or with text.tokenizer=characters a letter.
         """
         n = _Counts(n).n
-        ids = self._encode(text)
+        ids = self.tokenizer.encode(text)
         places = [place for place, id in enumerate(ids) if id == MASK]
         if not places:
             raise UserError(f"{text[:40]!r} has no {BLANK}: write it where a token is missing")
@@ -131,20 +130,6 @@ class MaskedLanguageModel(TextVectors):
         if UNK in ids:
             warnings.append("a part of the text is not in the vocabulary")
         return Filling(text, self._filled(ids, best), options, warnings)
-
-    def _encode(self, text: str) -> list[int]:
-        """The ids of a text with masks. A space before a mask belongs to the token behind it."""
-        is_split_at_spaces = self.tokenizer.kind not in ("characters", "bytes")
-        ids: list[int] = []
-        parts = text.split(BLANK)
-        for number, part in enumerate(parts):
-            is_last = number == len(parts) - 1
-            ids += self.tokenizer.encode(
-                part.rstrip(" ") if is_split_at_spaces and not is_last else part
-            )
-            if not is_last:
-                ids.append(MASK)
-        return ids
 
     def _filled(self, ids: Sequence[int], found: dict[int, int]) -> str:
         """The text of the ids, with these ids in some places."""
@@ -209,4 +194,4 @@ class MaskedLanguageModel(TextVectors):
 
     def look(self, text: str) -> AttentionRecord:
         """The attention weights of every layer and head, for a text that may have masks."""
-        return look_at_text(self.model, self.tokenizer, self._encode(text))
+        return look_at_text(self.model, self.tokenizer, self.tokenizer.encode(text))

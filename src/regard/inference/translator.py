@@ -54,6 +54,7 @@ from regard.search import (
     Search,
     Traced,
 )
+from regard.text.missing import WithMasks
 from regard.text.positions import Located, positions_in
 from regard.text.sentences import cut
 from regard.text.tokenizer import Tokenizer
@@ -712,9 +713,12 @@ def load_translator(
     for model in models:
         put(model, place, kind)
 
+    source = first.source
+    if first.config.train.objective == "denoise":
+        source = WithMasks(source)
     return Translator(
         models[0] if len(models) == 1 else ensemble(models),
-        first.source,
+        source,
         first.target,
         settings,
         seen=first.manifest.get("longest_source", 0),

@@ -16,12 +16,13 @@ from regard.files import disk_faults_told, write_text
 from regard.files.reading import parse_json
 from regard.inference.language import LanguageModel
 from regard.inference.loading import load
-from regard.inference.masked import BLANK, MaskedLanguageModel
+from regard.inference.masked import MaskedLanguageModel
 from regard.inference.translator import load_translator
 from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
 from regard.runs.card import write_card
 from regard.runs.run import SHORTER, Run
+from regard.text.missing import BLANK
 from regard.text.positions import word_positions
 from regard.text.vocabulary import BOS
 from regard.training.forecast import duration
