@@ -31,6 +31,8 @@ SAMPLES = 20
 """Dev sentences whose answers are written to samples.txt."""
 MOST_WRITTEN = 50
 """Tokens that a language model writes for a sample."""
+PROMPT = 50
+"""Characters that a sample gives a language model to begin with, about."""
 LONGEST = 100
 """Characters of a text that the terminal shows."""
 WORTH = 0.003
@@ -152,9 +154,10 @@ def _text_samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
 
 
 def _half(text: str) -> str:
-    """The first half of a text, up to the end of a word."""
-    end = text.find(" ", len(text) // 2)
-    return text[:end] if end > 0 else text[: (len(text) + 1) // 2]
+    """The first half of a text, or of a long one the beginning, up to the end of a word."""
+    place = min(len(text) // 2, PROMPT)
+    end = text.find(" ", place)
+    return text[:end] if 0 < end <= place + PROMPT else text[: max(1, place)]
 
 
 def _masked(text: str, kind: str) -> str:
