@@ -198,5 +198,6 @@ def test_language_models_from_python(tiny, tmp_path, monkeypatch, capsys):
     objective = 'train={"objective": "causal"}'
     assert code.count(objective) == 1
     given = {**tiny, "train": {**tiny["train"], "objective": "causal"}}
-    exec(compile(code.replace(objective, "**given"), "language-models.md", "exec"), {"given": given})
+    code = code.replace(objective, "**given")
+    exec(compile(code, "language-models.md", "exec"), {"given": given})
     assert "The weather" in capsys.readouterr().out
