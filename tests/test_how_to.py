@@ -135,3 +135,69 @@ def test_pictures_on_the_command_line(folder, monkeypatch):
         words = [word.replace("RUN", "runs/demo") for word in shlex.split(command)]
         done = CliRunner().invoke(app, [word.replace("il,elle", "1,2") for word in words])
         assert done.exit_code == 0, (command, done.output)
+
+
+@pytest.fixture(scope="module")
+def texts_folder(tiny, tmp_path_factory):
+    """A folder with notes/, texts.txt, pairs.tsv, and runs that have learned from the texts."""
+    here = tmp_path_factory.mktemp("texts")
+    lines = [f"The {what} is {how}." for what in ("weather", "cat") for how in ("cold", "wet")]
+    (here / "notes").mkdir()
+    (here / "notes" / "one.txt").write_text("\n".join(lines * 20))
+    (here / "texts.txt").write_text("\n".join(lines))
+    (here / "pairs.tsv").write_text("\n".join(f"{line}\t{line.upper()}" for line in lines * 5))
+    for name in ("causal", "masked"):
+        given = {**tiny, "train": {**tiny["train"], "objective": name}}
+        regard.train(here / "notes", out=here / name, reporter=Reporter(quiet=True), **given)
+    return here
+
+
+def test_language_models_in_python(texts_folder, monkeypatch):
+    monkeypatch.chdir(texts_folder)
+    names = {
+        "regard": regard,
+        "causal": "causal",
+        "writer": regard.load("causal", kind=regard.LanguageModel),
+        "reader": regard.load("masked", kind=regard.MaskedLanguageModel),
+    }
+    codes = column(3, "language-models.md")
+    assert len(codes) == 15
+    for code in codes:
+        assert eval(code, names) is not None, code
+
+
+def test_language_models_on_the_command_line(texts_folder, monkeypatch):
+    monkeypatch.chdir(texts_folder)
+    real = {"CAUSAL": "causal", "MASKED": "masked"}
+    for command in column(2, "language-models.md"):
+        words = [real.get(word, word) for word in shlex.split(command)[1:]]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, (command, done.output)
+    assert Path("page.html").exists()
+    assert Path("vectors.npy").exists()
+
+
+def test_language_models_from_training_to_translating(texts_folder, monkeypatch):
+    """All commands in blocks, one after the other, with models of a few steps."""
+    monkeypatch.chdir(texts_folder)
+    page = (PAGES / "language-models.md").read_text("utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+    commands = [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
+    assert len(commands) == 6
+    short = ["train.steps=4", "model.width=16", "model.encoder_layers=1", "model.decoder_layers=1"]
+    for words in commands:
+        if words[0] == "train":
+            words += short[:1] if "--from" in words else short
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, (words, done.output)
+
+
+def test_language_models_from_python(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = python_of("language-models.md")
+    objective = 'train={"objective": "causal"}'
+    assert code.count(objective) == 1
+    given = {**tiny, "train": {**tiny["train"], "objective": "causal"}}
+    code = code.replace(objective, "**given")
+    exec(compile(code, "language-models.md", "exec"), {"given": given})
+    assert "The weather" in capsys.readouterr().out

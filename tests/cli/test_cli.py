@@ -128,7 +128,7 @@ def test_version():
     ("typed", "offered"),
     [
         ("regard tr", ["train", "translate"]),
-        ("regard train --preset d", ["d2l", "demo"]),
+        ("regard train --preset d", ["d2l", "demo", "denoise"]),
         ("regard train copy train.st", ["train.steps=", "train.strategy=", "train.start_from="]),
         ("regard train arith", ["arithmetic"]),
         ("regard evaluate runs/de", ["runs/demo"]),

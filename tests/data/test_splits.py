@@ -179,7 +179,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "x" * 400: "^x{120}…x{60}: file name too long",
         "a\0b": "no such file",
         "toys-en": "contains nothing: expected a file such as train.tsv",
-        str(tmp_path / "one.tsv"): "no usable pairs .* skipped 2 lines: one column",
+        str(tmp_path / "one.tsv"): "every line has one column.*add train.objective=causal",
         "pipe": "a named pipe",
     }.items():
         with pytest.raises(UserError, match=said) as error:

@@ -8,8 +8,9 @@ import pytest
 from regard.config import build, merge
 from regard.data.splits import from_iterable
 from regard.recipes import pace, planning
+from regard.recipes.budget import MINUTES
 from regard.recipes.pace import Load, pairs_per_second
-from regard.recipes.planning import MINUTES, choose
+from regard.recipes.planning import choose
 from regard.recipes.survey import survey
 
 

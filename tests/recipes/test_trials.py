@@ -329,7 +329,7 @@ def test_answers_are_looked_at_where_words_are_spelled(tmp_path, few_steps, monk
     """Both plans are trained for four steps; none of them can spell yet."""
     sizes = ((0, planning._lstm(8)),)
     monkeypatch.setattr(planning, "LSTMS", sizes)
-    monkeypatch.setattr(planning, "OF_LETTERS", ((0, planning._model(8, 8, 2, 1)),))
+    monkeypatch.setattr(planning, "OF_LETTERS", ((0, planning.transformer(8, 8, 2, 1)),))
     monkeypatch.setattr("regard.recipes.training.fit", lambda run, **more: run)
     said = io.StringIO()
     run = regard.train(drawn(names, 300), out=tmp_path / "run", reporter=Reporter(said))

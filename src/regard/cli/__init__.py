@@ -56,7 +56,7 @@ def regard_command(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Train your own text-to-text model on pairs, look inside it, and use it."""
+    """Train your own text-to-text model on pairs, or a language model on texts, and use it."""
 
 
 def main() -> None:

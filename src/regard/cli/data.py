@@ -14,7 +14,7 @@ from regard.display import console, note, plain, say, say_answer, say_json, shel
 from regard.errors import UserError, counted, nearest
 
 if TYPE_CHECKING:
-    from regard.recipes.inspecting import Inspection, Words
+    from regard.recipes.inspecting import Inspection, Split, Words
 
 MOST_CHARACTERS = 160  # of a sample that are shown
 BAR_WIDTH = 14
@@ -160,7 +160,8 @@ def data_inspect(
 ) -> None:
     """Show what is in some data, what would be skipped, and what `train` would choose.
 
-    Example: `regard data inspect pairs.tsv`
+    Example: `regard data inspect pairs.tsv`, or for a language model:
+    `regard data inspect notes.txt train.objective=causal`
     """
     from regard.recipes.inspecting import inspect_data
     from regard.recipes.training import two_files
@@ -176,25 +177,31 @@ def data_inspect(
 
 def _print_inspection(inspection: "Inspection") -> None:
     """Print an inspection for a person."""
-    rows = [
-        (split.name, f"{split.pairs:,}", _words(split.source), _words(split.target))
-        for split in inspection.splits
-    ]
-    table(["split", "pairs", "source", "target"], rows)
+    is_text = inspection.holds == "text"
+    columns = ["split", "texts", "words"] if is_text else ["split", "pairs", "source", "target"]
+    table(columns, [_row(split) for split in inspection.splits])
     if inspection.reading:
         say(*inspection.reading)
 
-    count = len(inspection.samples)
-    say("", f"{counted(count, 'training pair')}, as text and as tokens:", "")
+    training = f"training {inspection.holds}"
+    say("", f"{counted(len(inspection.samples), training)}, as text and as tokens:", "")
     for sample in inspection.samples:
-        _print_text("source", sample.source, sample.source_tokens)
+        _print_text("text" if is_text else "source", sample.source, sample.source_tokens)
         for target, tokens in zip(sample.targets, sample.target_tokens):
             _print_text("target", target, tokens)
         say()
 
+    if is_text:
+        say(f"About {inspection.tokens:,} tokens in all training texts.", "")
     _print_lengths(inspection)
     say("", *_problems(inspection), "", "`regard train` would choose:")
     say(*(f"  {reason}" for reason in inspection.plan))
+
+
+def _row(split: "Split") -> list[str]:
+    """What the table says of a split."""
+    sides = [split.source] if split.target is None else [split.source, split.target]
+    return [split.name, f"{split.pairs:,}", *map(_words, sides)]
 
 
 def _words(words: "Words") -> str:
@@ -210,7 +217,7 @@ def _print_text(name: str, text: str, tokens: list[str]) -> None:
 
 
 def _print_lengths(inspection: "Inspection") -> None:
-    """Print the lengths of the training pairs as bars."""
+    """Print the lengths of the training pairs, or texts, as bars."""
     source = [bar.source for bar in inspection.lengths]
     target = [bar.target for bar in inspection.lengths]
     rows = []
@@ -222,6 +229,9 @@ def _print_lengths(inspection: "Inspection") -> None:
         else:
             label = f"{bar.low} to {bar.high}"
         rows.append((label, source_bar, target_bar))
+    if inspection.holds == "text":
+        table(["tokens", "texts"], [row[:2] for row in rows])
+        return
     table(["tokens", "source", "target"], rows)
 
 
@@ -247,19 +257,25 @@ def _verb(count: int, verb: str) -> str:
 def _problems(inspection: "Inspection") -> list[str]:
     """What may be wrong with the data, a line each."""
     leaks = inspection.leaks
+    items = f"{inspection.holds}s"
+    sources = "texts" if inspection.holds == "text" else "sources"
     lines = [
-        f"{leaks.duplicates:,} of the training pairs {_verb(leaks.duplicates, 'repeats')} an "
+        f"{leaks.duplicates:,} of the training {items} {_verb(leaks.duplicates, 'repeats')} an "
         f"earlier one",
-        f"{leaks.dev:,} dev and {leaks.test:,} test sources also occur in the training data",
+        f"{leaks.dev:,} dev and {leaks.test:,} test {sources} also occur in the training data",
     ]
     if leaks.near_dev or leaks.near_test:
         lines.append(
-            f"{leaks.near_dev:,} dev and {leaks.near_test:,} test sources differ from a training "
-            f"source only in case or punctuation"
+            f"{leaks.near_dev:,} dev and {leaks.near_test:,} test {sources} differ from a training "
+            f"{sources.removesuffix('s')} only in case or punctuation"
         )
     if inspection.too_long:
+        longer = f"more than {inspection.max_length:,} tokens"
+        outcome = "on a side and will be skipped"
+        if inspection.holds == "text":
+            outcome = "and will be cut into rows"
         lines.append(
-            f"{inspection.too_long:.1%} of the training pairs have more than "
-            f"{inspection.max_length:,} tokens on a side and will be skipped (data.max_length)"
+            f"{inspection.too_long:.1%} of the training {items} have {longer} {outcome} "
+            f"(data.max_length)"
         )
     return [*lines, *inspection.skipped, *inspection.notes]

@@ -32,7 +32,7 @@ def runs(
     ] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """List your runs: data, pairs, parameters, best dev score, date.
+    """List your runs: data, examples, parameters, best dev score, date.
 
     Example: `regard runs`
     """
@@ -46,7 +46,7 @@ def runs(
         say(f"No runs in {folder}. Train one: regard train pairs.tsv")
     else:
         rows = map(_row, entries)
-        table(["run", "data", "pairs", "size", "dev score", "date"], rows, whole=["run", "date"])
+        table(["run", "data", "examples", "size", "dev score", "date"], rows, whole=["run", "date"])
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:

@@ -51,6 +51,8 @@ def train(
     Example: `regard train pairs.tsv train.steps=5000`
 
     Two files side by side: `regard train text.en text.de`
+
+    A language model on texts: `regard train notes.txt train.objective=causal`
     """
     from regard.runs.claim import Taken
 

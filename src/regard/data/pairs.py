@@ -71,6 +71,9 @@ def read_features(cell: Any, where: str) -> tuple[str, ...]:
     return read_tags(text.encode(errors="replace").decode())
 
 
+EMPTY_LINE = "empty line"
+ONE_COLUMN = "one column"
+"""Why a line with a text alone gives no pair."""
 CURES = {"not UTF-8": "data.encoding=latin-1 or cp1252 may read them"}
 """What to do about lines that were skipped for a reason."""
 
@@ -101,6 +104,10 @@ class Skipped:
 
     def __len__(self) -> int:
         return sum(self.counts.values())
+
+    def reasons(self) -> set[str]:
+        """Why lines were left out; empty lines need no reason."""
+        return {reason for _, reason in self.counts} - {EMPTY_LINE}
 
     def lines(self) -> list[str]:
         """For people: "pairs.tsv: skipped 2 lines: one column (lines 3, 812)"."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from regard.data.drawn import Drawn
 from regard.data.items import SPLITS, Items, Table, named_splits, open_items
 from regard.data.kept import Kept
-from regard.data.pairs import Pair, Skipped, stable_hash, stable_hashes
+from regard.data.pairs import ONE_COLUMN, Pair, Skipped, stable_hash, stable_hashes
 from regard.data.readers import SUFFIXES, find_reader, fitting_layout
 from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import ReadSoFar, plain_name, reason_of
@@ -47,6 +47,12 @@ _WORDS = {
     **dict.fromkeys(("test", "testing", "newstest"), "test"),
 }
 _LETTERS_IN_NAMES = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+
+
+TEXTS_WANTED = (
+    "to train a language model on these texts, add train.objective=causal (or masked, denoise)"
+)
+"""What to do about texts where pairs are asked for."""
 
 
 class Keep(Protocol):
@@ -454,6 +460,11 @@ def _some(
     pair = None
     for pair in read_pairs():
         yield pair
+    if pair is None and part == "train" and skipped.reasons() == {ONE_COLUMN}:
+        raise UserError(
+            f"{spec}: every line has one column, and a pair has two (source TAB target); "
+            f"{TEXTS_WANTED}"
+        )
     if pair is None:
         why = "; ".join(skipped.lines()[:2]) or "there is nothing after the header"
         purpose = "" if part == "train" else f" for {part}"
@@ -617,6 +628,11 @@ def _train_file_wanted(folder: Path) -> str:
     if known:
         return f"{named[0].name} needs a file with the same lines in another language beside it"
     usable = [file for file in _entries(folder) if plain_name(file).lower().endswith(SUFFIXES)]
+    if usable and usable == text_files(folder):
+        return (
+            f"none is called train; {TEXTS_WANTED}; if they have pairs, give one file: regard "
+            f"train {usable[0]}"
+        )
     if usable:
         return f"none is called train; give one file: regard train {usable[0]}"
     return "expected a file such as train.tsv"

@@ -18,7 +18,7 @@ VERBS = {
     "translate": "regard translate",
     "causal": "regard generate",
     "masked": "regard fill, or regard embed",
-    "denoise": "regard translate",
+    "denoise": "regard embed, or fine-tune it: regard train pairs.tsv --from RUN",
 }
 """The command for a run of each objective."""
 Loaded = Translator | LanguageModel | MaskedLanguageModel

@@ -413,9 +413,12 @@ def _kept(run: Run, split: str) -> list[Pair]:
     if pairs is None:
         files = sorted((run.path / "data").glob("*.jsonl"))
         names = " and ".join(file.stem for file in files) or "none"
+        is_text = run.config.train.objective != "translate"
+        items = "texts" if is_text else "pairs"
+        call = "evaluate_texts" if is_text else "evaluate"
         raise UserError(
-            f"{run.path}: trained on pairs from Python, of which it kept {names}, not {split!r}: "
-            f"pass the pairs to score, evaluate(run, pairs)"
+            f"{run.path}: trained on {items} from Python, of which it kept {names}, not {split!r}: "
+            f"pass the {items} to score, {call}(run, {items})"
         )
     return pairs
 

@@ -17,7 +17,7 @@ from regard.data.splits import Leaks, Splits, Stream, leaks
 from regard.recipes.planning import plans
 from regard.recipes.preparing import learn_tokenizers, open_splits, questionable
 from regard.recipes.reporter import Reporter
-from regard.recipes.survey import Side, survey
+from regard.recipes.survey import Side, survey, survey_texts
 from regard.recipes.trials import most_trials
 from regard.scoring.lengths import length_bins
 from regard.text.encoder import encoder_for
@@ -38,12 +38,12 @@ class Words:
 
 @dataclass(frozen=True)
 class Split:
-    """The size of a split."""
+    """The size of a split. Texts of a language model are sources without targets."""
 
     name: str
     pairs: int
     source: Words
-    target: Words
+    target: Words | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Inspection:
     """What `regard data inspect` tells."""
 
     data: str
+    holds: str  # pair, or text
     splits: list[Split]
     reading: list[str]  # how the files are read: header, columns, encoding
     leaks: Leaks
@@ -78,8 +79,9 @@ class Inspection:
     notes: list[str]
     samples: list[Sample]
     lengths: list[Bar]
-    max_length: int  # data.max_length: longer pairs are left out
-    too_long: float  # the share of the training pairs that are
+    tokens: int  # of all training texts, about; of pairs, on both sides
+    max_length: int  # data.max_length: longer pairs are left out, longer texts are cut
+    too_long: float  # the share of the training pairs or texts that are
     plan: list[str]  # what `train` would choose, and why
     settings: Settings  # the same as settings
 
@@ -98,20 +100,29 @@ def inspect_data(given: Settings, reporter: Reporter | None = None) -> Inspectio
     config = build(merge(chosen, given))
     source, target = learn_tokenizers(config, splits)
 
+    is_text = config.train.objective != "translate"
     shown = splits.train.sample(SAMPLES, config.data.seed)
     measured = list(splits.train.sample(MEASURED, config.data.seed))
-    source_lengths = _lengths(source, (pair.source for pair in measured for _ in pair.targets))
-    target_lengths = _lengths(target, chain.from_iterable(pair.targets for pair in measured))
-    longest_sides = np.maximum(source_lengths, target_lengths) + 1  # with <eos>
+    if is_text:
+        source_lengths = _lengths(source, (pair.source for pair in measured))
+        target_lengths = np.zeros(0, np.int64)
+        longest_sides = source_lengths + 1  # with <eos>
+    else:
+        source_lengths = _lengths(source, (pair.source for pair in measured for _ in pair.targets))
+        target_lengths = _lengths(target, chain.from_iterable(pair.targets for pair in measured))
+        longest_sides = np.maximum(source_lengths, target_lengths) + 1
+    share = splits.train.count() / max(1, len(measured))
     return Inspection(
         data=config.data.path,
-        splits=_sizes(splits, has_tags=bool(config.data.features)),
+        holds="text" if is_text else "pair",
+        splits=_sizes(splits, is_text=is_text, has_tags=bool(config.data.features)),
         leaks=leaks(splits),
         reading=list(splits.reading),
         skipped=splits.skipped.lines(),
         notes=[*splits.notes, *questionable(config.data, splits)],
-        samples=[_sample(pair, source, target) for pair in shown],
+        samples=[_sample(pair, source, None if is_text else target) for pair in shown],
         lengths=_histogram(source_lengths, target_lengths),
+        tokens=round(share * int(source_lengths.sum() + target_lengths.sum())),
         max_length=config.data.max_length,
         too_long=float((longest_sides > config.data.max_length).mean()),
         plan=choices,
@@ -128,15 +139,20 @@ def _read_once(given: Settings, reporter: Reporter) -> Splits:
     return splits
 
 
-def _sizes(splits: Splits, *, has_tags: bool) -> list[Split]:
+def _sizes(splits: Splits, *, is_text: bool, has_tags: bool) -> list[Split]:
     """The size of each split that there is."""
     sizes = []
     for name in ("train", "dev", "test", "long"):
         stream: Stream | None = getattr(splits, name)
-        if stream is not None:
-            measured = survey(stream, has_tags=has_tags)
-            source = _words(measured.source)
-            sizes.append(Split(name, measured.pairs, source, _words(measured.target)))
+        if stream is None:
+            continue
+        if is_text:
+            texts = survey_texts(stream)
+            sizes.append(Split(name, texts.texts, _words(texts.side), None))
+            continue
+        measured = survey(stream, has_tags=has_tags)
+        source = _words(measured.source)
+        sizes.append(Split(name, measured.pairs, source, _words(measured.target)))
     return sizes
 
 
@@ -144,12 +160,14 @@ def _words(side: Side) -> Words:
     return Words(side.mean_words, len(side.words))
 
 
-def _sample(pair: Pair, source: Tokenizer, target: Tokenizer) -> Sample:
+def _sample(pair: Pair, source: Tokenizer, target: Tokenizer | None) -> Sample:
+    """A pair as text and as tokens; without a tokenizer for targets, of its source alone."""
+    targets = list(pair.targets) if target is not None else []
     return Sample(
         pair.source,
-        list(pair.targets),
+        targets,
         source.token_texts(source.encode(pair.source)),
-        [target.token_texts(target.encode(text)) for text in pair.targets],
+        [target.token_texts(target.encode(text)) for text in targets] if target else [],
     )
 
 

@@ -32,6 +32,10 @@ SAMPLES = 20
 """Dev sentences whose answers are written to samples.txt."""
 MOST_WRITTEN = 50
 """Tokens that a language model writes for a sample."""
+PROMPT = 50
+"""Characters that a sample gives a language model to begin with, about."""
+LINE = 80
+"""Characters of a text that a sample has filled in, or restored, at most."""
 LONGEST = 100
 """Characters of a text that the terminal shows."""
 WORTH = 0.003
@@ -142,9 +146,11 @@ def _text_samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
         prompts = [_half(text) for text in texts]
         answers = [made.text for made in model.generate(prompts, tokens=MOST_WRITTEN)]
     elif isinstance(model, MaskedLanguageModel):
+        texts = [_beginning(text) for text in texts]
         prompts = [_masked(text, run.source.kind) for text in texts]
         answers = [model.fill(prompt).text for prompt in prompts]
     else:
+        texts = [_beginning(text) for text in texts]
         prompts = texts
         answers = [result.text for result in model.translate(texts)]
     labels = LABELS[run.config.train.objective]
@@ -153,9 +159,18 @@ def _text_samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
 
 
 def _half(text: str) -> str:
-    """The first half of a text, up to the end of a word."""
-    end = text.find(" ", len(text) // 2)
-    return text[:end] if end > 0 else text[: (len(text) + 1) // 2]
+    """The first half of a text, or of a long one the beginning, up to the end of a word."""
+    place = min(len(text) // 2, PROMPT)
+    end = text.find(" ", place)
+    return text[:end] if 0 < end <= place + PROMPT else text[: max(1, place)]
+
+
+def _beginning(text: str) -> str:
+    """A text, or of a long one the first words: as much as the terminal shows."""
+    if len(text) <= LINE:
+        return text
+    end = text.rfind(" ", 1, LINE)
+    return text[:end] if end > 0 else text[:LINE]
 
 
 def _masked(text: str, kind: str) -> str:

@@ -3,15 +3,18 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.config import TrainConfig, build
-from regard.data.batches import Batch
-from regard.models import Seq2Seq, build_model
+from regard.data.batches import Batch, collate
+from regard.data.objectives import TRANSLATE, Denoise, Masked, Objective
+from regard.models import build_model
+from regard.models.predictor import Predictor
 from regard.nn.devices import is_out_of_memory, pick_device
 from regard.text.vocabulary import BOS, EOS
 from regard.training.optimizer import make_optimizer
@@ -32,6 +35,8 @@ class Load:
     source_length: float
     target_length: float
     device: str = "auto"
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """What a language model learns: of texts, target_length counts."""
 
     @property
     def pairs(self) -> int:
@@ -66,7 +71,9 @@ def _measured_pace(model: dict[str, Any], load: Load, device: torch.device) -> f
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(1)
         config = build({"model": model}).model
-        network = build_model(config, load.vocabulary, load.vocabulary, None).to(device).train()
+        size = load.vocabulary
+        network = build_model(config, size, size, None, load.train.objective)
+        network.to(device).train()
         optimizer = make_optimizer(network, TrainConfig())
         batch = _random_batch(load).to(device)
         _step(network, optimizer, batch)  # the first one also allocates
@@ -83,7 +90,7 @@ def _measured_pace(model: dict[str, Any], load: Load, device: torch.device) -> f
         return load.pairs / fastest
 
 
-def _step(network: Seq2Seq, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
+def _step(network: Predictor, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
     """One step, to its end."""
     device = batch.source.device
     has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -98,6 +105,8 @@ def _step(network: Seq2Seq, optimizer: torch.optim.Optimizer, batch: Batch) -> N
 
 def _random_batch(load: Load) -> Batch:
     """A batch of random tokens, all rows of the mean length."""
+    if load.train.objective != "translate":
+        return _random_texts(load)
     pairs = load.pairs
     source_length = max(2, round(load.source_length))
     target_length = max(2, round(load.target_length))
@@ -116,7 +125,33 @@ def _random_batch(load: Load) -> Batch:
     )
 
 
+def _random_texts(load: Load) -> Batch:
+    """The same as texts, of which the objective makes sources and targets."""
+    length = max(2, round(load.target_length))
+    texts = _random_ids(load, length + 1)  # (B, T + 1)
+    texts[:, 0] = BOS
+    texts[:, -1] = EOS
+    objective = _objective(load)
+    nothing = np.array([EOS])
+    rows = [(nothing, text) for text in texts.numpy()]
+    return collate([objective.row(row, seed) for seed, row in enumerate(rows)])
+
+
+def _objective(load: Load) -> Objective:
+    """What is asked of random texts."""
+    train = load.train
+    if train.objective == "denoise":
+        return Denoise(train.mask_rate, train.mask_span)
+    if train.objective == "masked":
+        return Masked(train.mask_rate, _first_id(load), load.vocabulary)
+    return TRANSLATE
+
+
 def _random_ids(load: Load, length: int) -> Tensor:
     """Ids (B, length) of the vocabulary, none of them special."""
-    first = min(10, load.vocabulary - 1)
-    return torch.randint(first, load.vocabulary, (load.pairs, length))
+    return torch.randint(_first_id(load), load.vocabulary, (load.pairs, length))
+
+
+def _first_id(load: Load) -> int:
+    """The first id that is taken for no special."""
+    return min(10, load.vocabulary - 1)

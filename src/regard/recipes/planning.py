@@ -1,9 +1,8 @@
 """What to train when nobody said: look at the data, measure the machine, choose, and say why."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from regard.config import (
     APPROXIMATE,
@@ -17,28 +16,25 @@ from regard.config import (
 from regard.data.splits import Splits
 from regard.data.tasks import TASKS
 from regard.errors import counted
-from regard.nn.devices import pick_device
+from regard.recipes.budget import LEAST_STEPS, Budget, has_budget, largest_in_time
 from regard.recipes.pace import Load, Measure, pairs_per_second
+from regard.recipes.plan import (
+    Choice,
+    Model,
+    Plan,
+    epochs_text,
+    power_of_two,
+    rate_of,
+    suited,
+    tokens_text,
+    transformer,
+)
 from regard.recipes.survey import FEW_WORDS, Kind, Survey, survey
-from regard.training.forecast import duration
+from regard.recipes.text_planning import text_plan
 
 TUNED = {"arithmetic": "calculator", "phrases": "demo"}
-MINUTES = 20.0
-"""How long a training takes at most if nobody says."""
-
-Model = dict[str, Any]
 Architecture = Literal["transformer", "lstm"]
 TRANSFORMER: Architecture = "transformer"
-
-
-def _model(width: int, ffn: int, heads: int, layers: int) -> Model:
-    return {
-        "width": width,
-        "ffn": ffn,
-        "heads": heads,
-        "encoder_layers": layers,
-        "decoder_layers": layers,
-    }
 
 
 def _lstm(width: int) -> Model:
@@ -55,15 +51,15 @@ def _lstm(width: int) -> Model:
 
 # The sizes that a plan chooses among, smallest first, and the fewest pairs that each is for.
 OF_LETTERS = (
-    (0, _model(64, 256, 4, 2)),
-    (0, _model(128, 512, 4, 3)),
-    (0, _model(256, 1024, 4, 4)),
-    (50_000, _model(512, 2048, 8, 4)),
+    (0, transformer(64, 256, 4, 2)),
+    (0, transformer(128, 512, 4, 3)),
+    (0, transformer(256, 1024, 4, 4)),
+    (50_000, transformer(512, 2048, 8, 4)),
 )
 OF_WORDS = (
-    (0, _model(128, 512, 4, 2)),
-    (3_000, _model(256, 1024, 4, 3)),
-    (50_000, _model(512, 2048, 8, 4)),
+    (0, transformer(128, 512, 4, 2)),
+    (3_000, transformer(256, 1024, 4, 3)),
+    (50_000, transformer(512, 2048, 8, 4)),
 )
 LSTMS = (
     (0, _lstm(256)),
@@ -81,9 +77,6 @@ EPOCHS = ((10_000, 30), (100_000, 10), (math.inf, 4))  # where the user counts s
 # A training wants this many epochs, divided by the square root of its pairs: fewer of more pairs.
 EPOCHS_OF_LETTERS = 15_000
 EPOCHS_OF_WORDS = 3_000
-LONGEST = 6.0
-"""How many times as long as it wants a training is, as long as dev improves and time is left."""
-LEAST_STEPS = 1000  # no model learns in fewer
 LONGEST_TEXT = 4096
 """Tokens of the longest texts that are trained on if nobody says."""
 LONG_PAIR = 300
@@ -96,59 +89,6 @@ OF_BEAMS = {"width", "length_penalty", "patience", "diversity", "coverage"}
 """Settings of a search by beam: who sets one of them has a search of their own."""
 OF_FEW_WORDS: Model = {"position": "relative", "dropout": 0.1}
 """What suits a few words that come again and again, in answers that may be longer than any seen."""
-
-EVALUATIONS = 30
-"""How many times dev is looked at in the time there is: each look takes some of it."""
-MOST_EVALUATIONS = 60
-"""How many times where there is time for all steps: most trainings are past their best by then."""
-PATIENCE = 8
-"""How many of these may bring nothing better until the learning rate falls."""
-
-Value = TypeVar("Value")
-
-
-def _suited(table: Sequence[tuple[float, Value]], pairs: float) -> Value:
-    """The value of a table for this number of training pairs."""
-    return next(value for most, value in table if pairs < most)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One thing that the plan decided: for a person."""
-
-    what: str
-    value: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.value} ({self.reason})" if self.reason else self.value
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One way to train on the data."""
-
-    kind: Kind  # what the data is taken for
-    settings: Settings  # for what was left open
-    choices: list[Choice]  # what was chosen, and why
-
-    @property
-    def tokens(self) -> str:
-        """What texts are split into, for a person."""
-        return _tokens_text(self.settings["text"])
-
-    @property
-    def architecture(self) -> str:
-        """The kind of model, for a person; empty if the user has chosen it."""
-        model = self.settings["model"]
-        if "width" not in model:
-            return ""
-        return "LSTM" if model.get("kind") == "rnn" else "Transformer"
-
-    @property
-    def name(self) -> str:
-        """What tells it from another plan."""
-        return ", ".join(part for part in (self.architecture, self.tokens) if part)
 
 
 def choose(
@@ -169,6 +109,8 @@ def plans(
 
     most: how many there are at most.
     """
+    if given.get("train", {}).get("objective", "translate") != "translate":
+        return [text_plan(splits, given, measure)]
     measured = survey(splits.train, has_tags=bool(given.get("data", {}).get("features")))
     first = measured.kind()
     is_task = splits.name in TASKS
@@ -208,11 +150,6 @@ def has_tokens_of(kind: Kind, given: Settings) -> bool:
     return source == kind.source and (source if target == "same" else target) == kind.target
 
 
-def has_budget(train: Mapping[str, Any]) -> bool:
-    """Whether a training ends by the clock, since nobody has set its length or its schedule."""
-    return train.get("schedule", "wsd") == "wsd" and not {"steps", "epochs"} & set(train)
-
-
 def _plan(
     measured: Survey,
     kind: Kind,
@@ -227,7 +164,7 @@ def _plan(
 
     chosen["text"], why = _text(measured, kind, splits.name)
     if not {"tokenizer", "size"} & set(given.get("text", {})):
-        choices.append(Choice("tokens", _tokens_text(chosen["text"]), why))
+        choices.append(Choice("tokens", tokens_text(chosen["text"]), why))
 
     is_as_surveyed = splits.name not in TASKS and has_tokens_of(kind, given)
     draft = _Draft(
@@ -246,7 +183,7 @@ def _plan(
     chosen["data"] = draft.data
     chosen["train"] = draft.train
     if draft.has_budget:
-        choices.append(draft.length_choice())
+        choices.append(draft.budget.choice())
 
     text = build(merge({"text": chosen["text"]}, {"text": given.get("text", {})})).text
     has_ties = not str(given_model.get("kind", "")).startswith("custom:")
@@ -294,7 +231,7 @@ def _text(measured: Survey, kind: Kind, name: str) -> tuple[dict[str, Any], str]
     reason = f"{kind.name}: {kind.evidence}"
     if kind.source == "bpe":
         characters = measured.source.mean_characters + measured.target.mean_characters
-        size = _suited(VOCABULARIES, measured.pairs * max(1.0, characters / LONG_PAIR))
+        size = suited(VOCABULARIES, measured.pairs * max(1.0, characters / LONG_PAIR))
         return {"tokenizer": "bpe", "size": size, "share": True}, reason
     if kind.source == kind.target:
         return {"tokenizer": kind.source, "share": kind.share}, reason
@@ -305,15 +242,6 @@ def _text(measured: Survey, kind: Kind, name: str) -> tuple[dict[str, Any], str]
     return text, reason
 
 
-def _tokens_text(text: dict[str, Any]) -> str:
-    """The tokens of both sides, for a person."""
-    if text["tokenizer"] == "bpe":
-        return f"BPE, up to {text['size']:,}"
-    if "target_tokenizer" in text:
-        return f"{text['tokenizer']} in the source, {text['target_tokenizer']} in the target"
-    return str(text["tokenizer"])
-
-
 class _Draft:
     """Model, batches and length that go together: what the time allows, and the data wants."""
 
@@ -321,7 +249,7 @@ class _Draft:
         self,
         measured: Survey,
         architecture: Architecture,
-        suited: Model,
+        of_kind: Model,
         settings: Settings,
         *,
         has_dev: bool,
@@ -329,7 +257,7 @@ class _Draft:
     ) -> None:
         self._measured = measured
         self._architecture = architecture
-        self._suited = suited  # what suits the kind of task, whatever the size
+        self._of_kind = of_kind  # what suits the kind of task, whatever the size
         self._text = build({"text": settings.get("text", {})}).text
         self._train = settings.get("train", {})
         self._given_data = settings.get("data", {})
@@ -337,8 +265,6 @@ class _Draft:
         self._has_dev = has_dev
         self._measure = measure
 
-        self._limit = float(self._train.get("minutes", MINUTES))  # 0: none
-        self._minutes = self._limit or MINUTES
         self.has_budget = has_budget(self._train)
 
         self._is_of_letters = self._text.tokenizer == "characters"
@@ -354,49 +280,35 @@ class _Draft:
         if self._architecture == "lstm":
             sizes = LSTMS
         pairs = self._measured.pairs
-        return [model | self._suited for least, model in sizes if pairs >= least]
+        return [model | self._of_kind for least, model in sizes if pairs >= least]
 
     def _usual_size(self) -> Model:
         """The size for a training whose length somebody has set: nobody knows its time."""
         if self._measured.pairs < 3_000:
-            return _model(128, 256, 4, 2)
+            return transformer(128, 256, 4, 2)
         if self._measured.pairs >= 300_000:
             return self._sizes()[-1]
-        return _model(256, 1024, 4, 3)
+        return transformer(256, 1024, 4, 3)
 
     def _largest_in_time(self) -> Model:
         """The largest model that gets the epochs it wants in the time there is.
 
-        What the user has set of the model is measured as it is set. Nobody can measure a model of
-        the user's own.
+        Nobody can measure a model of the user's own.
         """
         sizes = self._sizes()
-        kind = str(self._given_model.get("kind", "transformer"))
-        if kind.startswith("custom:"):
+        if str(self._given_model.get("kind", "transformer")).startswith("custom:"):
             return sizes[0]
-
-        best = sizes[0]
-        measured: list[Model] = []
-        for size in sizes:
-            model = self._given_model if kind != "transformer" else size | self._given_model
-            if model in measured:  # the user has set what differs
-                continue
-            measured.append(model)
-            speed = self._measure(model, self._load())
-            if speed == 0:  # too large for memory, and so are the larger ones
-                break
-            if self._speed and speed * 60 * self._minutes < self._wanted_epochs * self._pairs:
-                break
-            best = size
-            self._speed = speed
-        return dict(best)
+        least_speed = self._wanted_epochs * self._pairs / self.budget.seconds
+        model, self._speed = largest_in_time(
+            sizes, self._given_model, self._load(), self._measure, least_speed
+        )
+        return model
 
     def _dropout(self) -> float:
         """Less for many pairs, unless there is time to learn even these by heart."""
-        most_epochs = self._most_steps() / self._epoch_steps
-        if self._speed and min(self._epochs_in_time, most_epochs) >= MANY_EPOCHS:
+        if self._speed and self.budget.epochs >= MANY_EPOCHS:
             return DROPOUTS[0][1]
-        return _suited(DROPOUTS, self._pairs)
+        return suited(DROPOUTS, self._pairs)
 
     def _load(self) -> Load:
         longest = self._max_length
@@ -434,9 +346,8 @@ class _Draft:
         pairs = counted(self._pairs, "training pair")
         if not self._speed:
             return Choice("model", value, pairs)
-        epochs = self._epochs_in_time
-        share = f"{epochs:,.0f}" if epochs >= 2 else f"{epochs:.2g}"
-        reason = f"{pairs}; the time allows about {share} epochs of them"
+        epochs = epochs_text(self.budget.epochs_in_time)
+        reason = f"{pairs}; the time allows about {epochs} epochs of them"
         return Choice("model", value, reason)
 
     # data and length
@@ -446,9 +357,16 @@ class _Draft:
         return self._measured.pairs
 
     @property
-    def _epochs_in_time(self) -> float:
-        """How many epochs the time allows, at the speed that was measured."""
-        return self._speed * 60 * self._minutes / max(1, self._pairs)
+    def budget(self) -> Budget:
+        """The time there is, and what it allows."""
+        return Budget(
+            self._train,
+            self._pairs,
+            self._load().pairs,
+            self._wanted_epochs,
+            self._has_dev,
+            self._speed,
+        )
 
     @property
     def _wanted_epochs(self) -> float:
@@ -457,20 +375,11 @@ class _Draft:
         return max(1.0, factor / math.sqrt(max(1, self._pairs)))
 
     @property
-    def _step_pairs(self) -> int:
-        """Pairs of a step."""
-        return self._load().pairs * int(self._train.get("accumulate", 1))
-
-    @property
-    def _epoch_steps(self) -> float:
-        return max(1.0, self._pairs / self._step_pairs)
-
-    @property
     def _batch_tokens(self) -> int:
         given = self._given_data.get("batch_tokens")
         if given:
             return int(given)
-        usual = _suited(BATCHES_OF_LETTERS if self._is_of_letters else BATCHES, self._pairs)
+        usual = suited(BATCHES_OF_LETTERS if self._is_of_letters else BATCHES, self._pairs)
         source = self._measured.source.tokens(self._text.tokenizer)
         target = self._measured.target.tokens(self._target_tokenizer)
         longer = min(self._max_length, max(source, target))
@@ -488,7 +397,7 @@ class _Draft:
         longest = max(source, target)
         if longest <= usual:
             return usual
-        return min(self._most_positions, 2 ** math.ceil(math.log2(longest)))
+        return min(self._most_positions, power_of_two(longest))
 
     @property
     def _most_positions(self) -> int:
@@ -514,28 +423,7 @@ class _Draft:
         if not self.has_budget:
             return self._counted_train()
 
-        steps = self._expected_steps()
-        every = max(20, round(min(steps / EVALUATIONS, self._most_steps() / MOST_EVALUATIONS)))
-        return {
-            "epochs": 0,
-            "steps": self._most_steps(),
-            "minutes": self._limit,
-            "schedule": "wsd",
-            "rate": self._rate(),
-            "warmup": max(1, min(400, steps // 10)),
-            "ema": round(max(0.9, min(0.9995, 1 - 50 / steps)), 4),
-            "evaluate_every": every,
-            "save_every": 2 * every,
-            "patience": PATIENCE,
-            "metric": "accuracy",
-        }
-
-    def _rate(self) -> float:
-        """A small Transformer learns at twice the rate of a larger one."""
-        model = self.model | self._given_model
-        is_transformer = model.get("kind", "transformer") == "transformer"
-        width = int(model["width"])
-        return 2e-3 if is_transformer and width <= 128 else 1e-3
+        return self.budget.settings(rate_of(self.model | self._given_model), "accuracy")
 
     def _counted_train(self) -> dict[str, Any]:
         """The same for a training whose schedule or length somebody has set."""
@@ -546,30 +434,6 @@ class _Draft:
             "patience": 10,
         }
         if not {"steps", "epochs"} & set(self._train):
-            least = round(LEAST_STEPS / self._epoch_steps)
-            train["epochs"] = max(_suited(EPOCHS, self._pairs), least)
+            least = round(LEAST_STEPS / self.budget.epoch_steps)
+            train["epochs"] = max(suited(EPOCHS, self._pairs), least)
         return train
-
-    def _most_steps(self) -> int:
-        """Where training ends even if time is left. Without dev, nobody sees when it should."""
-        longest = LONGEST if self._has_dev else 1.0
-        return max(LEAST_STEPS, round(longest * self._wanted_epochs * self._epoch_steps))
-
-    def _expected_steps(self) -> int:
-        """About how many steps there will be."""
-        if not self._speed:
-            return self._most_steps()
-        in_time = round(60 * self._minutes * self._speed / self._step_pairs)
-        return max(100, min(self._most_steps(), in_time))
-
-    def length_choice(self) -> Choice:
-        """How long it takes, and why."""
-        is_cpu = pick_device(str(self._train.get("device", "auto"))).type == "cpu"
-        device = "CPU" if is_cpu else "GPU"
-        value = f"at most {duration(60 * self._limit)} on this {device}, from the first step on"
-        if not self._limit:
-            value = f"no limit, at most {counted(self._most_steps(), 'step')}"
-        parts = ["to change it, set train.minutes"]
-        if self._has_dev:
-            parts.insert(0, "it ends sooner when dev stops improving")
-        return Choice("time", value, "; ".join(parts))

@@ -159,12 +159,10 @@ def prepare(
         reporter.warn(line)
     leaks = encoded.observed.overlap.leaks()
     if splits.name not in TASKS:  # a task is made to have what it has
-        _warn_of_leaks(leaks, reporter)
+        _warn_of_leaks(leaks, splits.holds, reporter)
     tokens = _tokens_text(made.source, made.target)
-    reporter.say(
-        f"{counted(len(encoded.corpus), f'training {splits.holds}')}, {tokens}, "
-        f"{made.parameters:,} parameters"
-    )
+    examples = _examples_text(splits, encoded.corpus)
+    reporter.say(f"{examples}, {tokens}, {made.parameters:,} parameters")
 
     several = _share_of_several_sentences(splits.train, made.source, made.config.data.seed)
     facts = _facts(made.config, splits, encoded, leaks, several, base)
@@ -172,6 +170,16 @@ def prepare(
     if tried:
         facts["trials"] = [trial.facts() for trial in tried]
     return Run.create(claim, made.config, made.source, made.target, facts)
+
+
+def _examples_text(splits: Splits, corpus: Corpus) -> str:
+    """How much there is to train on, for a person."""
+    rows = len(corpus)
+    if splits.holds != "text":
+        return counted(rows, "training pair")
+    texts = splits.train.count()
+    cut = f" in {counted(rows, 'row')}" if rows != texts else ""
+    return f"{counted(texts, 'training text')}{cut}"
 
 
 @dataclass(frozen=True)
@@ -487,8 +495,9 @@ def _encode_texts(
     return encode_documents(pairs, watch=watch, **how)
 
 
-def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
-    """Say how many dev sources training has seen too, or nearly so."""
+def _warn_of_leaks(leaks: Leaks, holds: str, reporter: Reporter) -> None:
+    """Say how many dev sources, or texts, training has seen too, or nearly so."""
+    source = "text" if holds == "text" else "source"
     differ = "differs" if leaks.near_dev == 1 else "differ"
     if leaks.dev:
         occur = "occurs" if leaks.dev == 1 else "occur"
@@ -496,13 +505,13 @@ def _warn_of_leaks(leaks: Leaks, reporter: Reporter) -> None:
         if leaks.near_dev:
             near = f" ({leaks.near_dev:,} more {differ} only in case or punctuation)"
         reporter.warn(
-            f"{leaks.dev:,} of the dev sources also {occur} in the training data{near}: dev scores "
-            f"will be too high"
+            f"{leaks.dev:,} of the dev {source}s also {occur} in the training data{near}: dev "
+            f"scores will be too high"
         )
     elif leaks.near_dev:
         reporter.warn(
-            f"{leaks.near_dev:,} of the dev sources {differ} from a training source only in case "
-            f"or punctuation: dev scores may be too high"
+            f"{leaks.near_dev:,} of the dev {source}s {differ} from a training {source} only in "
+            f"case or punctuation: dev scores may be too high"
         )
 
 

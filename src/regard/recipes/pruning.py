@@ -55,6 +55,12 @@ def prune(
     limits = _Limits(tolerance, points)
     old = Run.open(run)
     out = Path(out)
+    if old.config.train.objective != "translate":
+        raise UserError(
+            f"{old.path}: trained with train.objective={old.config.train.objective}, but heads are "
+            f"pruned by how well dev pairs are translated; prune a run with "
+            f"train.objective=translate"
+        )
     translator = load_translator(old, device=device, parts=parts)
     translator.settle()  # the heads are silenced in this very model, so it stays where it is
     all_heads = heads_of(translator.model)

@@ -51,6 +51,9 @@ PERHAPS_CLOSED = (2000, 4500)
 SENTENCE_WORDS = 5
 """Texts of more words, or of more than NEAR times WORD_CHARACTERS, are ordinary sentences."""
 
+FEW_CHARACTERS = 200_000
+"""Texts of fewer characters in all are learned letter by letter: most words are seen once."""
+
 SENTENCES = "sentence → sentence"
 FEW_WORDS = "few words → few words"
 TAGGED = "a word and its tags → its form"
@@ -293,6 +296,36 @@ class Survey:
         return Kind(WORDS[1], "characters", "characters", False, evidence)
 
 
+@dataclass
+class TextSurvey:
+    """What a look at the training texts of a language model found."""
+
+    texts: int
+    side: Side
+
+    @property
+    def characters(self) -> int:
+        """About how many characters there are in all."""
+        return round(self.texts * self.side.mean_characters)
+
+    def kind(self) -> Kind:
+        """What the texts are, by what they are made of."""
+        side = self.side
+        amount = f"{self.characters:,} characters"
+        if side.is_formula:
+            return _of_texts("formulas", "characters", amount)
+        if side.is_symbols:
+            return _of_texts("symbols with spaces between them", "words", amount)
+        if side.is_word:
+            return _of_texts("words or names", "characters", amount)
+        kind: TokenizerKind = "characters" if self.characters < FEW_CHARACTERS else "bpe"
+        return _of_texts("texts", kind, amount)
+
+
+def _of_texts(name: str, tokenizer: TokenizerKind, evidence: str) -> Kind:
+    return Kind(name, tokenizer, tokenizer, True, evidence)
+
+
 def _of_sentences(evidence: str) -> Kind:
     return Kind(SENTENCES, "bpe", "bpe", True, evidence)
 
@@ -327,6 +360,14 @@ def survey(pairs: Stream, *, has_tags: bool = False) -> Survey:
             source.add(pair.source)
         _add_all(target, pair.targets)
     return Survey(count, source, target)
+
+
+def survey_texts(texts: Stream) -> TextSurvey:
+    """Measure a sample of the texts of a language model, and count all."""
+    count = texts.count()
+    side = Side()
+    _add_all(side, (pair.source for pair in _sample(texts, count)))
+    return TextSurvey(count, side)
 
 
 def _sample(pairs: Stream, count: int) -> list[Pair]:

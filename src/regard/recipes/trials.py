@@ -21,8 +21,9 @@ from regard.inference.translator import Translator
 from regard.models import Learner, Seq2Seq
 from regard.models.parts import Parts
 from regard.nn.devices import on_device, pick_device, state_kept
+from regard.recipes.budget import MINUTES, has_budget
 from regard.recipes.outcome import dev_pairs
-from regard.recipes.planning import MINUTES, Plan, has_budget
+from regard.recipes.plan import Plan
 from regard.recipes.reporter import Reporter
 from regard.runs.run import Run
 from regard.scoring import exact_match

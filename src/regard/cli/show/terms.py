@@ -41,6 +41,12 @@ def wrote(out: Path, open_it: bool) -> None:
 
 def answered(run: Path, text: str, **wishes: Any) -> tuple[Any, Any]:
     """A translator and its answer to a text; its warnings go to stderr."""
+    objective = regard.Run.open(run).config.train.objective
+    if objective in ("causal", "masked"):
+        raise UserError(
+            f"{run}: trained with train.objective={objective}, so it has no answer to a source "
+            f"that could be explained; to see where it looks, use regard show attention"
+        )
     translator = regard.load(run, kind=regard.Translator, **wishes)
     return translator, answer_of(translator, text)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from regard.data.pairs import Pair, Skipped, read_features, read_positions
+from regard.data.pairs import EMPTY_LINE, Pair, Skipped, read_features, read_positions
 from regard.data.readers import files
 from regard.data.readers.encodings import guess
 from regard.data.readers.files import ReadSoFar
@@ -76,7 +76,7 @@ class Reader:
                     raise self._hopeless(line, skipped)
             if row == b"":  # there may be millions
                 if self.misses_lines:
-                    skipped.add(name, line, "empty line")
+                    skipped.add(name, line, EMPTY_LINE)
                 continue
             try:
                 pairs = self.parsed(row, line)
@@ -97,7 +97,7 @@ class Reader:
         if not all(targets):
             targets = [target for target in targets if target]
         if not source and not targets:
-            raise Skip("empty line")
+            raise Skip(EMPTY_LINE)
         if not source:
             raise Skip("empty source")
         if not targets:

@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from regard.data.pairs import EMPTY_LINE, ONE_COLUMN
 from regard.data.readers import files
 from regard.data.readers.aligned import siblings
 from regard.data.readers.extra import extra_column
@@ -431,7 +432,7 @@ class _PlainTsv:
         if len(columns) == 2:
             return columns
         if len(columns) == 1 and columns[0].strip(" "):
-            raise Skip("one column")
+            raise Skip(ONE_COLUMN)
         if len(columns) == 3 and not self._noted:
             self._note(columns[2])
         return columns[:2]
@@ -515,9 +516,9 @@ def _pick(cells: list[str] | None, columns: _Columns, width: int, form: _Form) -
     if cells is None:
         raise Skip("unclosed quote, or too long")
     if not any(cells):
-        raise Skip("empty line")
+        raise Skip(EMPTY_LINE)
     if len(cells) == 1:
-        raise Skip("one column")
+        raise Skip(ONE_COLUMN)
     if len(cells) > width and form.separator != "\t":
         raise Skip("too many columns: a separator inside a text needs quotes")
     if len(cells) <= max(columns.used):
