@@ -1,4 +1,6 @@
-"""Every kind of model the config can say, tiny. A law that takes `model` runs over all of them.
+"""Every kind of model the config can say, tiny. A law that takes `model` runs over all that write:
+encoder-decoders, and decoders alone (causal language models), whose encoder reads nothing. One that
+takes `masked` runs over encoders alone.
 
 Laws are mathematics: they are tested in float64, where no processor's rounding comes near the
 tolerance. What is about fp32 is held by a bound that follows from magnitudes and lengths:
@@ -16,9 +18,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.config import ModelConfig, RNNConfig, TransformerConfig
+from regard.config import ModelConfig, Objective, RNNConfig, TransformerConfig
 from regard.data.batches import Batch, collate
-from regard.models import Seq2Seq, build_model
+from regard.data.objectives import Masked
+from regard.models import CausalModel, MaskedEncoder, Predictor, Seq2Seq, build_model
 from regard.text.vocabulary import BOS, EOS
 
 SIZE = 30
@@ -193,6 +196,56 @@ def transformers() -> Iterator[tuple[str, TransformerConfig]]:
 
 
 VARIANTS: dict[str, ModelConfig] = {**dict(rnns()), **dict(transformers())}
+"""Encoder-decoders."""
+
+
+def decoders_alone() -> Iterator[tuple[str, ModelConfig]]:
+    for position in ("sinusoidal", "relative", "rotary", "alibi"):
+        yield f"alone-{position}", tiny_transformer(position=position)
+    others = {
+        "rotary-post-rms": {"position": "rotary", "placement": "post", "norm": "rms"},
+        "masks": {"decoder_mask": "custom:apart"},
+        "window": {"decoder_pattern": "window", "window": 2},
+        "window-globals": {
+            "decoder_pattern": "window",
+            "window": 1,
+            "global_tokens": 1,
+            "position": "rotary",
+        },
+    }
+    for name, changes in others.items():
+        yield f"alone-{name}", tiny_transformer(**changes)
+    yield "alone-gru-2layers", tiny_rnn(cell="gru", decoder_layers=2)
+    yield "alone-lstm-tie", tiny_rnn(cell="lstm", tie="target")
+
+
+def encoders_alone() -> Iterator[tuple[str, TransformerConfig]]:
+    for position in POSITIONS:
+        yield f"masked-{position}", tiny_transformer(position=position)
+    others = {
+        "post-biased": {"placement": "post", "output_bias": True},
+        "geglu-rms-tie-none": {"activation": "geglu", "norm": "rms", "tie": "none"},
+        "masks": {"encoder_mask": "custom:by_head"},
+        "window": {"pattern": "window", "window": 2},
+        "window-globals": {
+            "pattern": "window",
+            "window": 1,
+            "global_tokens": 1,
+            "position": "rotary",
+        },
+        "chunked": {"pattern": "chunked", "window": 3, "neighbors": 0, "position": "relative"},
+        "performer": {"pattern": "performer", "features": 8},
+        "linformer": {"pattern": "linformer", "features": 4},
+        "lsh": {"pattern": "lsh", "window": 2, "rounds": 2, "position": "rotary"},
+        "levels": {"levels": 2, "window": 2, "segment_layers": 1},
+        "routing": {"pattern": "routing", "clusters": 3},
+    }
+    for name, changes in others.items():
+        yield f"masked-{name}", tiny_transformer(**changes)
+
+
+CAUSAL: dict[str, ModelConfig] = dict(decoders_alone())
+MASKED: dict[str, TransformerConfig] = dict(encoders_alone())
 
 
 def shaken(module: nn.Module) -> nn.Module:
@@ -203,10 +256,10 @@ def shaken(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
-def built(config: ModelConfig, seed: int) -> Seq2Seq:
+def built(config: ModelConfig, seed: int, objective: Objective = "translate") -> Predictor:
     """In float64."""
     torch.manual_seed(seed)
-    return shaken(build_model(config, SIZE, SIZE, PARTS)).double()
+    return shaken(build_model(config, SIZE, SIZE, PARTS, objective)).double()
 
 
 @pytest.fixture(autouse=True)
@@ -227,7 +280,7 @@ def seed_of(law_seed: int) -> Callable[[int], int]:
 
 @pytest.fixture(scope="session", params=VARIANTS.values(), ids=VARIANTS.keys())
 def variant(request: pytest.FixtureRequest) -> ModelConfig:
-    """The config of every kind of model."""
+    """The config of every kind of encoder-decoder."""
     return request.param
 
 
@@ -237,10 +290,36 @@ def own_parts() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     return PARTS
 
 
-@pytest.fixture(scope="session", params=VARIANTS.values(), ids=VARIANTS.keys())
+@pytest.fixture(
+    scope="session",
+    params=[
+        *((config, "translate") for config in VARIANTS.values()),
+        *((config, "causal") for config in CAUSAL.values()),
+    ],
+    ids=[*VARIANTS, *CAUSAL],
+)
 def model(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2Seq:
-    """Do not change it: the next law gets the same one."""
+    """One that writes. Do not change it: the next law gets the same one."""
+    config, objective = request.param
+    return built(config, seed_of(0), objective)
+
+
+@pytest.fixture(scope="session", params=VARIANTS.values(), ids=VARIANTS.keys())
+def translating(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> Seq2Seq:
+    """One with an encoder, for what is about answers to a source."""
     return built(request.param, seed_of(0))
+
+
+@pytest.fixture(scope="session", params=CAUSAL.values(), ids=CAUSAL.keys())
+def causal_model(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> CausalModel:
+    """A decoder alone, for what is about prompts."""
+    return built(request.param, seed_of(0), "causal")
+
+
+@pytest.fixture(scope="session", params=MASKED.values(), ids=MASKED.keys())
+def masked(request: pytest.FixtureRequest, seed_of: Callable[[int], int]) -> MaskedEncoder:
+    """An encoder alone."""
+    return built(request.param, seed_of(0), "masked")
 
 
 REPEATABLE = {
@@ -379,5 +458,19 @@ def batch_of(seed_of: Callable[[int], int]) -> Callable[[int, Sequence[tuple[int
             return torch.randint(FIRST_WORD, SIZE, (count,), generator=words).tolist()
 
         return collate([([*draw(s), EOS], [BOS, *draw(t), EOS]) for s, t in lengths])
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def masked_batch_of(seed_of: Callable[[int], int]) -> Callable[[int, Sequence[int]], Batch]:
+    """Texts of random words, some of them masked: masked_batch_of(seed, [words, …])."""
+    objective = Masked(rate=0.4, first=FIRST_WORD, size=SIZE)
+
+    def make(seed: int, lengths: Sequence[int]) -> Batch:
+        words = np.random.default_rng(seed_of(seed))
+        texts = [words.integers(FIRST_WORD, SIZE, length) for length in lengths]
+        rows = [(np.array([EOS]), np.array([BOS, *text, EOS])) for text in texts]
+        return collate([objective.row(row, seed + i) for i, row in enumerate(rows)])
 
     return make

@@ -57,3 +57,20 @@ def test_beams_read_several_tokens_at_once(model, batch_of, close):
         batch.source[rows], batch.source_lengths[rows], torch.cat((tokens, tokens[:, :2]), 1)
     )
     close(torch.cat((logits, more), 1), whole)
+
+
+@few
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 6), min_size=1, max_size=4))
+@torch.no_grad()
+def test_a_prompt_is_the_beginning_of_the_text(causal_model, close, seed, lengths):
+    """Prompts of mixed lengths, read at once: what follows is what follows in the whole text."""
+    words = torch.Generator().manual_seed(seed)
+    texts = torch.randint(5, 30, (len(lengths), 8), generator=words)
+    state = causal_model.start(texts[:, :6], torch.tensor(lengths))
+    rests = [text[length : length + 2] for text, length in zip(texts, lengths, strict=True)]
+    logits, _ = causal_model.decoder(torch.stack(rests), state)
+
+    nothing = torch.tensor([[2]])
+    for row, length in enumerate(lengths):
+        text = texts[row : row + 1, : length + 2]
+        close(logits[row], causal_model(nothing, torch.tensor([1]), text)[0, -2:])

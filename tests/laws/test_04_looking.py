@@ -137,10 +137,11 @@ def letters():
     return train_tokenizer("characters", ["abcdefghijklmn"], size=100)
 
 
-def test_the_translators_record(model, letters, sum_error):
+def test_the_translators_record(translating, letters, sum_error):
     """Offsets, sums of one and zeros where nothing may be seen, in every way of putting heads
     together.
     """
+    model = translating
     has_own_masks = model.decoder.mask_rule is not None or model.decoder.cross_rule is not None
     has_patterns = model.encoder.pattern is not None or model.decoder.pattern is not None
     result = Translator(model, letters, letters)("abc  ni")
@@ -227,9 +228,9 @@ def test_norms_are_lengths_of_what_is_handed_over(build, transformer, batch_of, 
                 assert noted == pytest.approx(handed, rel=sum_error(model.decoder.out.in_features))
 
 
-def test_what_the_beam_tried(model, letters):
+def test_what_the_beam_tried(translating, letters):
     """The tree holds the answer, with its score, and its nodes lead back to the start."""
-    translator = Translator(model, letters, letters)
+    translator = Translator(translating, letters, letters)
     translator.search = translator.search.__class__(
         width=4, limit_extra=4, limit_ratio=1.0, no_repeat=3
     )

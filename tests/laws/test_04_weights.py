@@ -174,6 +174,47 @@ def own_rule(model, name):
 
 
 @torch.no_grad()
+def test_weights_of_every_attention_to_a_masked_text(masked, masked_batch_of):
+    """Watching changes no bit; padding gets nothing, and neither does what a pattern forbids."""
+    batch = masked_batch_of(2, [7, 3, 5])
+    plain = masked(batch.source, batch.source_lengths)
+    with watch(masked) as record:
+        watched = masked(batch.source, batch.source_lengths)
+    assert torch.equal(plain, watched)
+
+    attentions = {name for name, part in masked.named_modules() if isinstance(part, Attention)}
+    assert set(record.weights) == attentions
+    width = batch.source.shape[1]
+    inside = (torch.arange(width) < batch.source_lengths[:, None])[:, None, None]
+    for name, calls in record.weights.items():
+        weights = torch.cat(calls, dim=2)
+        if name in record.mixtures:  # Linformer's
+            hold(weights, torch.tensor(True))
+            continue
+        allowed = inside
+        if masked.encoder.mask_rule is not None:
+            places = torch.arange(width)
+            allowed = allowed & masked.encoder.mask_rule(places[:, None], places)
+        if masked.encoder.pattern is not None:
+            places = torch.arange(width)
+            lengths = batch.source_lengths[:, None, None, None]
+            allowed = allowed & masked.encoder.pattern.allows(places[:, None], places, lengths)
+        hold(weights, allowed)
+
+
+@torch.no_grad()
+def test_fused_is_readable_in_a_masked_text(masked, masked_batch_of, close):
+    batch = masked_batch_of(3, [7, 3, 5])
+    readable = copy.deepcopy(masked)
+    for part in readable.modules():
+        if isinstance(part, Attention):
+            part.fused = False
+    fast = masked(batch.source, batch.source_lengths)
+    close(fast, readable(batch.source, batch.source_lengths))
+    close(masked.loss(batch).loss, readable.loss(batch).loss)
+
+
+@torch.no_grad()
 def test_fused_is_readable(model, batch_of, close):
     batch = batch_of(3, [(5, 6), (1, 3), (3, 0)])
     readable = copy.deepcopy(model)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from regard.config import TrainConfig
 from regard.data.batches import collate
+from regard.text.vocabulary import PAD
 from regard.training.trainer import Trainer
 
 CONFIG = TrainConfig(
@@ -111,4 +112,19 @@ def test_packed_is_padded(model, batch_of, close, same_gradients):
     assert int(sums.correct) == int((rows.argmax(-1) == targets).sum())
     assert sums.tokens == batch.tokens == len(targets)
     close(packed.loss(batch).loss.detach(), sums.nll)
+    same_gradients(packed, padded)
+
+
+def test_packed_is_padded_where_tokens_are_masked(masked, masked_batch_of, close, same_gradients):
+    batch, smoothing = masked_batch_of(3, [8, 1, 3, 2]), 0.1
+    packed, padded = copy.deepcopy(masked), copy.deepcopy(masked)
+    sums = packed.loss(batch, smoothing)
+    sums.loss.backward()
+    logits = padded(batch.source, batch.source_lengths)
+    rows, targets = logits[batch.target_out != PAD], batch.target_out[batch.target_out != PAD]
+    loss = F.cross_entropy(rows, targets, reduction="sum", label_smoothing=smoothing)
+    loss.backward()
+    close(sums.loss, loss)
+    assert int(sums.correct) == int((rows.argmax(-1) == targets).sum())
+    assert sums.tokens == batch.tokens == len(targets)
     same_gradients(packed, padded)

@@ -65,10 +65,17 @@ CASES = {
     "rnn-accumulate": ("rnn", {"accumulate": 2, "optimizer": "sgd"}, AT_RANDOM),
     "wsd": ("transformer", {"schedule": "wsd", "average": 0, "ema": 0.9}, {}),
 }
+TEXTS = {"documents": "source"}
+LANGUAGE = {
+    "causal": ("transformer", {"objective": "causal", "accumulate": 2}, TEXTS | AT_RANDOM),
+    "causal-rnn": ("rnn", {"objective": "causal"}, TEXTS),
+    "masked": ("transformer", {"objective": "masked", "mask_rate": 0.4}, TEXTS),
+    "denoise": ("transformer", {"objective": "denoise", "mask_rate": 0.4}, TEXTS),
+}
 
 
 def train(out, case, **changes):
-    model, more, data = CASES[case]
+    model, more, data = (CASES | LANGUAGE)[case]
     return regard.train(
         "copy",
         out=out,
@@ -153,6 +160,21 @@ def test_stopped_and_resumed(straight, tmp_path, stop_after, stops):
         assert caught.value.code == 128 + signal.SIGINT
         settings = {}  # a resumed run keeps its own
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    run = regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
+    assert log(run) == log(expected)
+    assert digests(run) == digests(expected)
+
+
+@pytest.mark.parametrize("case", LANGUAGE)
+def test_a_language_model_stopped_and_resumed(case, tmp_path, stop_after):
+    """Also the masks of each text are those of its epoch, wherever training was stopped."""
+    expected = train(tmp_path / "straight", case)
+    stop_after(6)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", case)
+    stop_after(13)
+    with pytest.raises(Interrupted):
+        regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
     run = regard.train("copy", out=tmp_path / "run", resume=True, reporter=Silent())
     assert log(run) == log(expected)
     assert digests(run) == digests(expected)

@@ -151,7 +151,8 @@ def test_nothing_is_computed_twice(build, transformer):
     assert len(seen["source"]) == 6 or EOS in written
 
 
-def test_who_looks_ahead_is_refused(model):
+def test_who_looks_ahead_is_refused(translating):
+    model = translating
     if model.encoder.causal:
         return
     advice = r"model\.causal=true"

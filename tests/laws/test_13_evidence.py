@@ -50,6 +50,12 @@ def same(ours, theirs):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * max(1.0, np.abs(theirs).max()))
 
 
+@pytest.fixture(scope="session")
+def model(translating):
+    """Evidence is what of a source speaks for an answer: a decoder alone has none."""
+    return translating
+
+
 def translator(model):
     return Translator(model, TOKENS, TOKENS)
 

@@ -10,7 +10,7 @@ from regard.data.pairs import Pair, Skipped
 from regard.data.readers import files
 from regard.data.readers.files import ReadSoFar, Start, plain_name
 from regard.data.readers.reader import MAX_CHARACTERS, Layout, Reader, Rows, text_of
-from regard.errors import counted
+from regard.errors import UserError, counted
 from regard.text.vocabulary import normalise
 
 SUFFIXES = (".txt", ".text", ".md")
@@ -34,7 +34,9 @@ def is_text_file(path: Path) -> bool:
 def text_files(folder: Path) -> list[Path]:
     """The files of texts in a folder, sorted by name; hidden ones are left alone."""
     names = (path for path in sorted(folder.iterdir()) if not path.name.startswith("."))
-    return [path for path in names if path.is_file() and plain_name(path).endswith(SUFFIXES)]
+    return [
+        path for path in names if path.is_file() and plain_name(path).lower().endswith(SUFFIXES)
+    ]
 
 
 def text_reader(path: Path, layout: Layout) -> "TextReader":
@@ -71,6 +73,7 @@ def _paragraphs(lines: Iterable[bytes]) -> Rows:
     size = 0
     first = 1
     for number, line in enumerate(lines, 1):
+        line = line.rstrip(b"\r")
         if line.strip() and size + len(line) < files.MAX_LINE:
             if not paragraph:
                 first = number
@@ -132,6 +135,8 @@ class TextFolder(Reader):
 
 def folder_reader(folder: Path, paths: list[Path], layout: Layout) -> TextFolder:
     """Read the texts of these files of a folder: all by lines, or all by paragraphs."""
+    if not paths:
+        raise UserError(f"{folder}: there are no texts in this folder ({', '.join(SUFFIXES)})")
     readers = [text_reader(path, layout) for path in paths]
     notes = [f"{folder}: reading {counted(len(paths), 'file')} of texts"]
     if any(reader.unit == "paragraph" for reader in readers):

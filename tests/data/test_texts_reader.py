@@ -1,0 +1,151 @@
+"""Files and folders of texts: what is a text, and which files are read."""
+
+import gzip
+
+import pytest
+
+from regard.data.pairs import Pair, Skipped
+from regard.data.readers import find_reader
+from regard.data.readers.reader import Layout
+from regard.data.readers.texts import TextFolder, TextReader
+from regard.errors import UserError
+
+WRAPPED = b"One text\nof two lines.\n\n\nAnother text\nof three\nlines.\n"
+
+
+def read(path, documents="auto", **layout):
+    reader = find_reader(path, Layout(documents=documents, **layout))
+    skipped = Skipped()
+    pairs = list(reader.pairs(skipped))
+    assert all(pair.targets == ("",) for pair in pairs)
+    return [pair.source for pair in pairs], skipped, reader
+
+
+def texts_of(path, documents="auto", **layout):
+    return read(path, documents, **layout)[0]
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="notes.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def test_a_text_in_each_line(file):
+    path = file(b"first\n\n  second \nthird")
+    texts, skipped, reader = read(path)
+    assert texts == ["first", "second", "third"]
+    assert isinstance(reader, TextReader)
+    assert not skipped.lines()  # an empty line is no mistake
+    assert list(reader.pairs(Skipped())) == list(reader.pairs(Skipped()))
+    assert next(iter(reader.pairs(Skipped()))) == Pair("first", ("",), 1)
+
+
+def test_paragraphs_are_seen_and_told(file):
+    path = file(WRAPPED)
+    texts, _, reader = read(path)
+    assert texts == ["One text\nof two lines.", "Another text\nof three\nlines."]
+    assert any("data.documents=line" in note for note in reader.notes)
+    assert [pair.line for pair in reader.pairs(Skipped())] == [1, 5]
+
+
+def test_lines_or_paragraphs_as_asked(file):
+    path = file(WRAPPED)
+    assert len(texts_of(path, "line")) == 5
+    assert len(texts_of(path, "paragraph")) == 2
+    lines = file(b"first\nsecond\n", "lines.txt")
+    assert texts_of(lines, "paragraph") == ["first\nsecond"]
+
+
+def test_gzip_is_the_same(file):
+    plain, packed = file(WRAPPED), file(gzip.compress(WRAPPED), "packed.txt.gz")
+    assert texts_of(packed) == texts_of(plain)
+
+
+@pytest.mark.parametrize("documents", ["line", "paragraph"])
+def test_line_ends_of_windows_are_none_of_the_text(file, documents):
+    unix, windows = file(WRAPPED), file(WRAPPED.replace(b"\n", b"\r\n"), "windows.txt")
+    assert texts_of(windows, documents) == texts_of(unix, documents)
+    assert texts_of(windows) == texts_of(unix)
+
+
+def test_a_byte_order_mark_is_no_text(file):
+    assert texts_of(file(b"\xef\xbb\xbffirst\nsecond\n")) == ["first", "second"]
+    assert texts_of(file("first\nsecond\n".encode("utf-16"), "u.txt")) == ["first", "second"]
+
+
+def test_an_encoding_that_is_said(file):
+    path = file("été\nhiver\n".encode("latin-1"))
+    assert texts_of(path, encoding="latin-1") == ["été", "hiver"]
+
+
+def test_a_line_that_is_not_utf8_is_counted(file):
+    path = file(b"good\n" * 50 + b"bad \xff\n" + b"good\n" * 50)
+    texts, skipped, _ = read(path)
+    assert len(texts) == 100
+    assert any("not UTF-8 (line 51)" in line for line in skipped.lines())
+
+
+def test_a_file_in_another_encoding_is_refused(file):
+    path = file("é à ç ü\n".encode("latin-1") * 200)
+    with pytest.raises(UserError, match=r"data\.encoding="):
+        texts_of(path)
+
+
+def test_an_empty_file_is_refused(file):
+    with pytest.raises(UserError, match="empty"):
+        texts_of(file(b""))
+
+
+def test_a_long_text_is_cut_at_white_space(file):
+    words = " ".join(f"word{number}" for number in range(5000))
+    texts = texts_of(file(words.encode() + b"\n"))
+    assert len(texts) > 3
+    assert max(map(len, texts)) <= 10_000
+    assert " ".join(texts) == words
+
+
+def test_a_long_word_is_cut_anywhere(file):
+    texts = texts_of(file(b"x" * 25_000 + b"\n"))
+    assert list(map(len, texts)) == [10_000, 10_000, 5_000]
+
+
+def test_a_tab_does_not_make_pairs_of_texts(file):
+    assert texts_of(file(b"a\tb\nno tab\n")) == ["a\tb", "no tab"]
+    assert texts_of(file(b"a\tb\nc\td\n", "x.txt"), "line") == ["a\tb", "c\td"]
+
+
+def test_a_folder_is_its_files_in_order(tmp_path, file):
+    file(b"of b\n", "b.txt")
+    file(b"of a\nagain\n", "a.txt")
+    file(gzip.compress(b"of c\n"), "c.md.gz")
+    file(b"hidden\n", ".d.txt")
+    file(b"\x89PNG", "picture.png")
+    texts, _, reader = read(tmp_path)
+    assert texts == ["of a", "again", "of b", "of c"]
+    assert isinstance(reader, TextFolder)
+    assert "3 files" in reader.name
+
+
+def test_file_names_in_capitals_are_read_too(tmp_path, file):
+    file(b"shout\n", "README.TXT")
+    assert texts_of(tmp_path) == ["shout"]
+
+
+def test_one_folder_one_unit(tmp_path, file):
+    """If one file has paragraphs, so have the others: a book may have a chapter of single lines."""
+    file(WRAPPED, "a.txt")
+    file(b"one\ntwo\n", "b.txt")
+    assert texts_of(tmp_path)[-1] == "one\ntwo"
+    assert len(texts_of(tmp_path, "line")) == 7
+
+
+def test_a_folder_without_texts_is_refused(tmp_path, file):
+    file(b"x", "picture.png")
+    with pytest.raises(UserError, match="no texts"):
+        texts_of(tmp_path)
