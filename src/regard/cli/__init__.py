@@ -40,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    options_metavar="[--version] [--install-completion]",
 )
 
 
@@ -53,10 +54,10 @@ def _print_version(wanted: bool) -> None:
 def regard_command(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        typer.Option("--version", callback=_print_version, is_eager=True, hidden=True),
     ] = False,
 ) -> None:
-    """Train your own text-to-text model on pairs, or a language model on texts, and use it."""
+    """Train your own text-to-text model on pairs, or a language model on texts."""
 
 
 def main() -> None:

@@ -35,9 +35,9 @@ def embed(
     device: Device = "auto",
     parts: PartsOption = None,
 ) -> None:
-    """Give each text a vector, by a run with an encoder: the mean of its states.
+    """Give each text a vector, or find the texts nearest to one.
 
-    Vectors are written as a NumPy array, a row for each line: `numpy.load("vectors.npy")`.
+    The vector is the mean of the encoder's states. Vectors are written as a NumPy array, a row for each line: `numpy.load("vectors.npy")`.
 
     Example: `regard embed runs/notes < texts > vectors.npy`
     """

@@ -62,22 +62,6 @@ def evaluate(
     Two files side by side: `regard evaluate runs/demo text.en text.fr`
     """
     reading = how_to_read(data, settings)
-    if regard.Run.open(run).config.train.objective != "translate":
-        asked = {
-            "--beam": beam,
-            "--against": against,
-            "--by-length": by_length,
-            "--out": out,
-            "--sentence-bleu": sentence_bleu,
-            "--wait": wait,
-        }
-        _refuse_for_texts(run, [option for option, value in asked.items() if value])
-        report = regard.evaluate_texts(
-            run, data, reading=reading, split=split, device=device, parts=read_parts(parts)
-        )
-        _print_texts(report, as_json)
-        return
-
     if out is not None:
         if not by_length:
             raise UserError("--out draws the scores by length: add --by-length")
@@ -90,6 +74,21 @@ def evaluate(
             )
         _evaluate_waiting(run, wait, data, reading, split, as_json, device, read_parts(parts))
         return
+    if regard.Run.open(run).config.train.objective != "translate":
+        asked = {
+            "--beam": beam,
+            "--against": against,
+            "--by-length": by_length,
+            "--out": out,
+            "--sentence-bleu": sentence_bleu,
+        }
+        _refuse_for_texts(run, [option for option, value in asked.items() if value])
+        report = regard.evaluate_texts(
+            run, data, reading=reading, split=split, device=device, parts=read_parts(parts)
+        )
+        _print_texts(report, as_json)
+        return
+
     evaluation = regard.evaluate(
         run,
         data,

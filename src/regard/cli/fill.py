@@ -22,7 +22,7 @@ def fill(
     device: Device = "auto",
     parts: PartsOption = None,
 ) -> None:
-    """Find what is missing in a text, with a masked language model (train.objective=masked).
+    """Fill the gaps of a text (train.objective=masked).
 
     Example: `regard fill runs/notes "the <mask> sat"`
     """

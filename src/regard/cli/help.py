@@ -10,10 +10,8 @@ def with_our_help(app: typer.Typer) -> Any:
     """The command line of an app."""
     command: Any = typer.main.get_command(app)
     for parameter in command.params:
-        if parameter.name == "show_completion":
-            parameter.hidden = True
-        if parameter.name == "install_completion":
-            parameter.help = "Install tab completion for this shell."
+        if parameter.name in ("show_completion", "install_completion"):
+            parameter.hidden = True  # the line of usage has what people need of it
     _hide_types_of_flags(command)
     _hide_help_option(command)
     return command

@@ -59,7 +59,7 @@ def score(
     device: Device = "auto",
     parts: PartsOption = None,
 ) -> None:
-    """Show how likely a model finds given targets, or a language model given texts.
+    """Show how likely given targets are, or given texts.
 
     Every token is predicted from the source and the target tokens before it (teacher forcing); by a
     masked language model, from all other tokens of the text. For a file, each line has the

@@ -27,8 +27,9 @@ def sentences_that_fit(
     """
     width = search.copies
     step = width * (vocabulary * LOGIT + min(2 * width, vocabulary) * CANDIDATE)
-    # A decoder that is not made of ours need not know how much memory it takes.
-    decoding_bytes = getattr(model.decoder, "decoding_bytes", None)
+    # A model of the user's own need not have a decoder, nor know how much memory it takes.
+    decoder = getattr(model, "decoder", None)
+    decoding_bytes = getattr(decoder, "decoding_bytes", None)
 
     def needed(limit: int) -> int:
         """Bytes of one sentence whose answer has so many tokens."""

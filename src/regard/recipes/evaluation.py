@@ -156,11 +156,7 @@ def evaluate(
     function of the answers and of the references of each.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    if run.config.train.objective != "translate":
-        raise UserError(
-            f"{run.path}: a language model (train.objective={run.config.train.objective}): use "
-            f"regard.evaluate_texts, or the command regard evaluate"
-        )
+    _check_translates(run)
     pairs, seen = _judged_and_seen(run, data, reading or {}, split)
     sources = [pair.located for pair in pairs]
     tokenize = run.config.data.bleu_tokenize
@@ -220,6 +216,15 @@ def evaluate(
         own_metrics=own,
         tokenize=tokenize,
     )
+
+
+def _check_translates(run: Run) -> None:
+    objective = run.config.train.objective
+    if objective != "translate":
+        raise UserError(
+            f"{run.path}: a language model (train.objective={objective}) has no answers to judge: "
+            f"use regard.evaluate_texts, or regard evaluate without --wait"
+        )
 
 
 def _reference_losses(
@@ -282,6 +287,7 @@ def evaluate_waiting(
     A wait of inf reads the whole source first. Lagging is counted against the first reference.
     """
     run = run if isinstance(run, Run) else Run.open(run)
+    _check_translates(run)
     judged = group_references(judged_pairs(run, data, reading or {}, split))
     pairs = [pair for pair in judged if pair.source.strip()]
     return [_evaluate_wait(run, pairs, wait, device, parts) for wait in waits]
