@@ -285,8 +285,8 @@ def main() -> None:
         model = regard.load(run, kind=LanguageModel, device="cpu")
         bits = model.bits_per_character(dev)
 
-    parameters = sum(weight.numel() for weight in model.model.parameters())
-    steps = run.looks()[-1]["step"]
+    parameters = run.manifest["parameters"]
+    steps = list(run.looks())[-1]["step"]
     say(system="regard", bits=bits, parameters=parameters, steps=steps, seconds=seconds)
 
     torch.manual_seed(1)
