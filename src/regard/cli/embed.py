@@ -37,7 +37,7 @@ def embed(
 ) -> None:
     """Give each text a vector, or find the texts nearest to one.
 
-    The vector is the mean of the encoder's states. Vectors are written as a NumPy array, a row for each line: `numpy.load("vectors.npy")`.
+    A vector is the mean of the encoder's states. They are written as a NumPy array, one row a line.
 
     Example: `regard embed runs/notes < texts > vectors.npy`
     """
