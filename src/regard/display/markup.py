@@ -11,7 +11,9 @@ from regard.display.text import plain
 _MARKDOWN = re.compile(r"[\\`*\[\]#!|~$]|(?<![^\W_])_|_(?![^\W_])")
 # What JSON allows raw, but a terminal obeys, a browser reorders, or UTF-8 cannot hold.
 _RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_UNSEEN_ON_A_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
+_UNSEEN_ON_A_PAGE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff\ufffe\uffff]"
+)
 _ISOLATES = re.compile("[\u2066-\u2069]")
 
 

@@ -7,12 +7,9 @@ of text, and unpacked when it is chosen.
 """
 
 import base64
-import hashlib
 import json
-import re
 import zlib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.display import html, page_text
+from regard.display.template import page_from_template
 from regard.errors import UserError
 from regard.pictures import shown
 from regard.records.attention import AttentionRecord, isolated, words_of_tokens
@@ -53,10 +51,6 @@ NAMES = {
 LIMIT = 20_000_000  # characters of a page
 FRAME = 60_000  # characters kept free for the template, its style and its script
 LEVELS = (255, 180, 127, 90, 75, 63, 45, 31, 21, 15)
-POLICY = (
-    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
-    "base-uri 'none'; form-action 'none'"
-)
 Chunks = dict[str, str]  # by name, such as cross-0: block and layer
 
 
@@ -316,11 +310,6 @@ def _pack(raw: bytes) -> str:
 
 def _fill_template(title: str, tab: str, data: Mapping[str, Any], chunks: Chunks) -> str:
     """The page's HTML, from its template, style and script beside this file."""
-    folder = files("regard.pictures")
-    template = folder.joinpath("page.html").read_text("utf-8")
-    style = folder.joinpath("page.css").read_text("utf-8")
-    script = folder.joinpath("page.js").read_text("utf-8")
-
     first, *rest = [
         f'<script type="text/plain" id="{key}">{chunk}</script>' for key, chunk in chunks.items()
     ]
@@ -330,13 +319,8 @@ def _fill_template(title: str, tab: str, data: Mapping[str, Any], chunks: Chunks
         "DATA": _script_safe_json(data),
         "FIRST": first,
         "REST": "\n".join(rest),
-        "STYLE": style,
-        "SCRIPT": script,
-        # The browser runs and applies these two texts and no others.
-        "POLICY": POLICY.format(script=_sha256(script), style=_sha256(style)),
     }
-    # In one pass, so that a title that says {{DATA}} stays a title.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], template)
+    return page_from_template("regard.pictures", "page", parts)
 
 
 def _ascii_html(text: str) -> str:
@@ -348,8 +332,3 @@ def _script_safe_json(data: Mapping[str, Any]) -> str:
     """JSON, in ASCII, that cannot end its <script> element, whatever the tokens say."""
     text = json.dumps(data)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _sha256(text: str) -> str:
-    """The digest of a text in the form that a content security policy names it."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
