@@ -1181,18 +1181,23 @@ LONGEST_LINE = 2**13  # characters of one of its lines: tomllib takes the square
 
 def read_toml(path: Path) -> Settings:
     """Settings of a TOML file."""
-    text = _read_small_text(path)
-    try:
-        loaded = tomllib.loads(text)
-    except ValueError as error:  # also a number of more than 4,300 digits
-        raise UserError(f"{path}: not a TOML file: {str(error)[:100]}") from None
-    except RecursionError:  # [[[[…
-        raise UserError(f"{path}: not a file of settings: values are nested too deeply") from None
+    loaded = load_toml(path)
     for section, values in loaded.items():
         if not isinstance(values, dict):
             advice = "put it under [data], [text], [model], [train] or [search]"
             raise UserError(f"{path}: {shown(section)} is not in a section; {advice}")
     return loaded
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """The content of a small TOML file, whatever it is about."""
+    text = _read_small_text(path)
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # also a number of more than 4,300 digits
+        raise UserError(f"{path}: not a TOML file: {str(error)[:100]}") from None
+    except RecursionError:  # [[[[…
+        raise UserError(f"{path}: not a file of settings: values are nested too deeply") from None
 
 
 def _read_small_text(path: Path) -> str:

@@ -55,6 +55,16 @@ def chrf(hypotheses: Texts, references: References) -> CorpusScore:
     return _corpus(sacre("chrf"), hypotheses, references)
 
 
+def sentence_chrfs(hypotheses: Texts, references: References) -> list[float]:
+    """chrF of each output, from 0 to 100."""
+    check(hypotheses, references)
+    judge = sacre("chrf")
+    return [
+        judge.sentence_score(text, list(answers)).score
+        for text, answers in zip(hypotheses, references, strict=True)
+    ]
+
+
 def ter(hypotheses: Texts, references: References) -> CorpusScore:
     """Translation edit rate (Snover et al. 2006): edits and moves per 100 reference words.
 

@@ -1,6 +1,6 @@
 """Is one system really better than another, or was it the luck of the test set?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -48,13 +48,9 @@ def paired_bootstrap(
     """
     score_a = _scorer(a, references, metric, tokenize)
     score_b = _scorer(b, references, metric, tokenize)
-    rng = np.random.default_rng(seed)
     size = len(references)
-
-    differences = np.empty(samples)
-    for i in range(samples):
-        drawn = np.bincount(rng.integers(size, size=size), minlength=size)  # (N,)
-        differences[i] = score_a(drawn) - score_b(drawn)
+    drawn = _drawn(size, samples, seed)
+    differences = np.array([score_a(counts) - score_b(counts) for counts in drawn])  # (samples,)
 
     once = np.ones(size, dtype=np.int64)  # (N,) the test set as it is
     whole_a = score_a(once)
@@ -65,6 +61,30 @@ def paired_bootstrap(
     p = (int(as_far.sum()) + 1) / (samples + 1)
 
     return Comparison(whole_a, whole_b, difference, float(low), float(high), p, metric)
+
+
+def resampled(
+    outputs: Texts,
+    references: References,
+    *,
+    metric: Metric = "bleu",
+    samples: int = 1000,
+    seed: int = 12345,
+    tokenize: str = "13a",
+) -> npt.NDArray[np.float64]:
+    """The scores (samples,) of one system on test sets that are drawn anew with replacement.
+
+    Sets of the same size are drawn alike in every call, so that systems can be compared on them.
+    """
+    score = _scorer(outputs, references, metric, tokenize)
+    return np.array([score(counts) for counts in _drawn(len(references), samples, seed)])
+
+
+def _drawn(size: int, samples: int, seed: int) -> Iterator[Counts]:
+    """How often each of `size` examples is drawn, for each of the samples."""
+    rng = np.random.default_rng(seed)
+    for _ in range(samples):
+        yield np.bincount(rng.integers(size, size=size), minlength=size)  # (N,)
 
 
 def _scorer(outputs: Texts, references: References, metric: Metric, tokenize: str) -> Scorer:
