@@ -79,7 +79,7 @@ def check(code):
         check_command(words[words.index("regard") + 1 :])
     elif code.startswith("regard."):
         check_call(code)
-    elif code.startswith(("examples/", "benchmarks/")):
+    elif code.startswith(("examples/", "experiments/", "benchmarks/")):
         assert (ROOT / code).is_file(), code
     elif code.split(".")[0] in ("data", "text", "model", "train", "search"):
         assert code.partition("=")[0] in SETTINGS, code

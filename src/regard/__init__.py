@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from regard import comparison as comparison
     from regard import config as config
     from regard import data as data
     from regard import inspection as inspection
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from regard import search as search
     from regard import text as text
     from regard import training as training
+    from regard.comparison.comparing import compare as compare
     from regard.config import Config as Config
     from regard.errors import UserError as UserError
     from regard.inference.language import LanguageModel as LanguageModel
@@ -40,12 +42,14 @@ _NAMES = {
     "Sampling": "regard.search.sample",
     "Translator": "regard.inference.translator",
     "UserError": "regard.errors",
+    "compare": "regard.comparison.comparing",
     "evaluate": "regard.recipes.evaluation",
     "evaluate_texts": "regard.recipes.text_evaluation",
     "load": "regard.inference.loading",
     "train": "regard.recipes.training",
 }
 _MODULES = (
+    "comparison",
     "config",
     "data",
     "inspection",
@@ -69,6 +73,8 @@ __all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
     "Translator",
     "UserError",
     "__version__",
+    "compare",
+    "comparison",
     "config",
     "data",
     "evaluate",

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.compare import compare
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
@@ -125,6 +126,7 @@ app.command(context_settings=TEXTS)(fill)
 app.command()(embed)
 app.command()(evaluate)
 app.command(context_settings=TEXTS)(score)
+app.command()(compare)
 app.command()(doctor)
 app.command()(prune)
 app.command()(presets)

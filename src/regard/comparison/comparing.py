@@ -1,0 +1,154 @@
+"""An experiment in, a report out: plan the runs, train and score what is missing, write it down."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regard.comparison.cells import Plan, identity, plan
+from regard.comparison.experiment import read_experiment
+from regard.comparison.folder import Folder
+from regard.comparison.markdown import markdown_report
+from regard.comparison.outcome import Outcome
+from regard.comparison.page import report_page
+from regard.comparison.progress import Board
+from regard.comparison.running import missing_runs, run_all, run_here, usual_jobs
+from regard.display import json_text, shell_word
+from regard.errors import UserError
+from regard.files import disk_faults_told, write_text
+from regard.files.holder import clear, holder, sign
+from regard.files.lock import lock
+from regard.models.parts import Parts
+from regard.recipes.reporter import Reporter
+
+HOME = Path("comparisons")
+"""Where comparisons go if nobody names a folder."""
+
+
+def compare(
+    experiment: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    parts: Parts = None,
+    reporter: Reporter | None = None,
+) -> Outcome:
+    """Compare systems fairly: train and score every system with every seed, and say who wins.
+
+    `experiment` is a TOML file, a dict of the same form, or the folder of a comparison that was
+    stopped. Runs go on where they stopped, and those that are finished are not trained again. Then
+    the folder holds report.html, report.md and report.json.
+
+    jobs: how many runs are trained side by side; None: one for each core, or one on a GPU.
+    parts: classes and functions of your own. With these, runs are trained one after the other.
+
+        outcome = regard.compare({
+            "data": {"path": "phrases"},
+            "preset": "demo",
+            "budget": {"steps": 1000},
+            "axes": {"model.score": ["additive", "scaled_dot"]},
+        })
+        outcome.best.name
+    """
+    reporter = reporter or Reporter()
+    planned, folder = prepare(experiment, out, reporter)
+    with held(folder):
+        if parts is None:
+            train_missing(planned, folder, jobs=jobs, reporter=reporter)
+        else:
+            for number in missing_runs(planned, folder):
+                run_here(planned, folder, number, parts=parts, reporter=reporter)
+        return report(planned, folder)
+
+
+def prepare(
+    experiment: str | Path | Mapping[str, Any], out: str | Path | None, reporter: Reporter
+) -> tuple[Plan, Folder]:
+    """The plan of an experiment, and the folder that it stands in.
+
+    The plan is kept there: what was decided once stays as it is, until the experiment changes.
+    """
+    if not isinstance(experiment, Mapping) and Path(experiment).is_dir():
+        return _known(Path(experiment), out)
+
+    asked = read_experiment(experiment)
+    folder = Folder(Path(out) if out is not None else HOME / asked.name)
+    folder.check()
+    which = identity(asked)
+    known = folder.plan(which)
+    if known is not None:
+        return known, folder
+
+    planned = replace(plan(asked, reporter), command=_command(experiment, folder))
+    folder.make()
+    folder.keep_plan(planned, which)
+    return planned, folder
+
+
+def _known(path: Path, out: str | Path | None) -> tuple[Plan, Folder]:
+    """The plan that a folder holds already."""
+    if out is not None:
+        raise UserError(f"{path} is the folder of a comparison, which stays there: remove --out")
+    folder = Folder(path)
+    known = folder.plan()
+    if known is None:
+        raise UserError(f"{path}: no comparison stands here; give the TOML file of an experiment")
+    return known, folder
+
+
+def _command(experiment: str | Path | Mapping[str, Any], folder: Folder) -> str:
+    """The command line that does this again."""
+    if isinstance(experiment, Mapping):
+        return f"regard compare {shell_word(folder.path)}"
+    return f"regard compare {shell_word(experiment)} --out {shell_word(folder.path)}"
+
+
+def train_missing(
+    planned: Plan,
+    folder: Folder,
+    *,
+    jobs: int | None,
+    words: Sequence[str] = (),
+    reporter: Reporter,
+) -> None:
+    """Train and score what is missing, in processes of its own; words: more of their command."""
+    usual = min(usual_jobs(cell.config) for cell in planned.cells)
+    side_by_side = min(jobs or usual, len(planned.runs()))
+    run_all(
+        planned,
+        folder,
+        jobs=side_by_side,
+        board=lambda: Board(planned, folder, side_by_side, reporter),
+        words=words,
+    )
+
+
+def report(planned: Plan, folder: Folder) -> Outcome:
+    """Write what has been found so far, and return it."""
+    known = [folder.scores(cell) for cell in planned.cells]
+    outcome = Outcome(planned, [one for one in known if one is not None])
+    page = report_page(outcome, planned.command)
+    with disk_faults_told(folder.path):
+        write_text(folder.path / "report.html", page)
+        write_text(folder.path / "report.md", markdown_report(outcome, planned.command))
+        write_text(folder.path / "report.json", json_text(outcome.as_dict()) + "\n")
+    return outcome
+
+
+@contextmanager
+def held(folder: Folder) -> Iterator[None]:
+    """Let only this process work on the comparison; the system frees it, however we end."""
+    file = folder.path / "lock"
+    with disk_faults_told(folder.path):
+        ours = lock(file)
+    if ours is None:
+        raise UserError(
+            f"{folder.path}: another process is working on this comparison{holder(file)}"
+        )
+    sign(file)
+    try:
+        yield
+    finally:
+        clear(file)
+        ours.release()

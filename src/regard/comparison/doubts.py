@@ -1,0 +1,246 @@
+"""Why a comparison may not be fair, or not decided: in words, beside the figures."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.comparison.outcome import Outcome, SystemOutcome
+from regard.errors import counted
+from regard.training.forecast import duration
+
+FEW_SEEDS = 3
+EQUAL_PARAMETERS = 0.02
+"""How far apart numbers of parameters may be that are to be equal."""
+EQUAL_TIME = 0.03
+EQUAL_TOKENS = 0.03
+NOT_EQUAL = 0.1
+"""From which difference on it is said of what nobody wanted to be equal."""
+LAST_PART = 0.1
+"""The end of training, as a share of it …"""
+STILL_IMPROVES = 0.01
+"""… in which a loss that falls by more than this share says that more training would help."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason to be careful with the figures."""
+
+    kind: Literal["fair", "decided"]
+    text: str
+
+
+def doubts(outcome: Outcome) -> list[Doubt]:
+    """All reasons to be careful, those about fairness first."""
+    finders: list[Callable[[Outcome], list[Doubt]]] = [
+        _unequal,
+        _seen,
+        _other_examples,
+        _other_machines,
+        _still_improving,
+        _few_seeds,
+        _undecided,
+        _ranking_changes,
+    ]
+    return [doubt for find in finders for doubt in find(outcome)]
+
+
+def _unequal(outcome: Outcome) -> list[Doubt]:
+    """Parameters, tokens, steps and time that differ; more strictly what was to be equal."""
+    budget = outcome.plan.budget
+    quantities: list[tuple[str, str, bool, float, Callable[[float], str]]] = [
+        ("parameters", "parameters", bool(budget["parameters"]), EQUAL_PARAMETERS, _count),
+        ("tokens", "training tokens", bool(budget["tokens"]), EQUAL_TOKENS, _count),
+        ("steps", "steps of training", bool(budget["steps"]), 0.0, _count),
+        ("seconds", "time of training", bool(budget["minutes"]), EQUAL_TIME, duration),
+    ]
+    found = []
+    for field, words, is_matched, close, shown in quantities:
+        amounts = [(system.mean(field), system.name) for system in outcome.systems]
+        least, fewest = min(amounts)
+        most, largest = max(amounts)
+        if most <= 0 or (most - least) / most <= (close if is_matched else NOT_EQUAL):
+            continue
+        told = "were to be equal, but differ" if is_matched else "differ"
+        if field in ("seconds",):
+            told = "was to be equal, but differs" if is_matched else "differs"
+        found.append(
+            Doubt(
+                "fair",
+                f"The {words} {told}: {shown(least)} ({fewest}) to {shown(most)} ({largest}).",
+            )
+        )
+    return found
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _seen(outcome: Outcome) -> list[Doubt]:
+    """Test examples that training has seen."""
+    found = []
+    for system in outcome.systems:
+        known = [one for one in system.scores if one.seen_in_training]
+        if known:
+            most = max(known, key=lambda one: one.seen_in_training or 0)
+            found.append((system.name, most.seen_in_training or 0, most.examples))
+    if not found:
+        return []
+    name, seen, examples = max(found, key=lambda one: one[1])
+    share = seen / max(1, examples)
+    who = "all systems" if len(found) == len(outcome.systems) else name
+    return [
+        Doubt(
+            "fair",
+            f"{counted(seen, 'test source')} of {examples:,} ({share:.1%}) also "
+            f"{'occurs' if seen == 1 else 'occur'} in the training data of {who}: learning by "
+            f"heart counts there.",
+        )
+    ]
+
+
+def _other_examples(outcome: Outcome) -> list[Doubt]:
+    if outcome.same_examples:
+        return []
+    return [
+        Doubt(
+            "fair",
+            "The systems were scored on different test examples, so only the means of their seeds "
+            "can be compared.",
+        )
+    ]
+
+
+def _other_machines(outcome: Outcome) -> list[Doubt]:
+    """Runs from different machines or versions: their times say nothing together."""
+    every = [one for system in outcome.systems for one in system.scores]
+    found = []
+    for name, words in (("processor", "processors"), ("threads", "numbers of threads")):
+        values = sorted({str(one.machine.get(name)) for one in every})
+        if len(values) > 1:
+            found.append(Doubt("fair", f"Trained on different {words}: {', '.join(values)}."))
+    for name, words in (("torch", "PyTorch"), ("regard", "Regard")):
+        values = sorted({str(one.machine.get(name)) for one in every})
+        if len(values) > 1:
+            found.append(Doubt("fair", f"Trained with different {words}: {', '.join(values)}."))
+    return found
+
+
+def _still_improving(outcome: Outcome) -> list[Doubt]:
+    """Systems whose loss on dev still falls at the end of training."""
+    names = [system.name for system in outcome.systems if _improves(system)]
+    if not names:
+        return []
+    if len(names) == len(outcome.systems) > 1:
+        return [
+            Doubt(
+                "decided",
+                "All systems still improve at the end of training: with more of it, the order may "
+                "be another one.",
+            )
+        ]
+    still = "still improves" if len(names) == 1 else "still improve"
+    return [
+        Doubt(
+            "fair",
+            f"{_listed(names)} {still} at the end of training, the others do not: a longer "
+            f"training may turn the order round.",
+        )
+    ]
+
+
+def _improves(system: SystemOutcome) -> bool:
+    """Whether most seeds of a system get better in the last part of their training."""
+    votes = []
+    for one in system.scores:
+        if len(one.curve) < 3:
+            continue
+        last_step = one.curve[-1][0]
+        last = one.curve[-1][2]
+        before = [loss for step, _, loss in one.curve if step <= (1 - LAST_PART) * last_step]
+        if before:
+            votes.append(last < (1 - STILL_IMPROVES) * min(before))
+    return sum(votes) * 2 > len(votes) > 0
+
+
+def _few_seeds(outcome: Outcome) -> list[Doubt]:
+    fewest = min(len(system.scores) for system in outcome.systems)
+    if fewest >= FEW_SEEDS:
+        return []
+    reason = "chance between seeds is unknown" if fewest == 1 else "chance is hardly known"
+    return [
+        Doubt(
+            "decided",
+            f"Only {counted(fewest, 'seed')}: {reason}; three or more are needed.",
+        )
+    ]
+
+
+def _undecided(outcome: Outcome) -> list[Doubt]:
+    """Systems that cannot be told from the best."""
+    others = [system.name for system in outcome.tied[1:]]
+    if not others:
+        return []
+    gaps = [outcome.pair(outcome.best.name, name) for name in others]
+    told = ", ".join(f"{name} p = {gap.p:.2f}" for name, gap in zip(others[:6], gaps))
+    return [
+        Doubt(
+            "decided",
+            f"{_listed(others)} cannot be told from {outcome.best.name}, which has the best "
+            f"mean: their intervals overlap ({told}).",
+        )
+    ]
+
+
+def _ranking_changes(outcome: Outcome) -> list[Doubt]:
+    """Seeds that put another system first."""
+    seeds = {one.seed for system in outcome.systems for one in system.scores}
+    firsts: dict[str, list[int]] = {}
+    for seed in sorted(seeds):
+        scored = [
+            (outcome.sign * float(one.values[outcome.metric] or 0.0), system.name)
+            for system in outcome.systems
+            for one in system.scores
+            if one.seed == seed
+        ]
+        firsts.setdefault(max(scored)[1], []).append(seed)
+    if len(firsts) < 2:
+        return []
+    told = "; ".join(
+        f"{name} with {'seed' if len(of) == 1 else 'seeds'} {', '.join(map(str, of))}"
+        for name, of in firsts.items()
+    )
+    return [Doubt("decided", f"The seeds disagree about which system is best: {told}.")]
+
+
+def _listed(names: list[str]) -> str:
+    """Names for a sentence: a, b and c."""
+    if len(names) > 6:
+        return f"{', '.join(names[:5])} and {len(names) - 5} more"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def verdict(outcome: Outcome) -> str:
+    """Which system to take, and how sure that is, in a sentence or two."""
+    best = outcome.best
+    if len(outcome.systems) == 1:
+        return f"Only {best.name} has been scored so far."
+    score = outcome.shown_spread(best.spread(outcome.metric))
+    lead = f"{best.name} has the best {outcome.metric_name}: {score}."
+    others = outcome.tied[1:]
+    if not others:
+        second = outcome.pair(best.name, outcome.ranking[1].name)
+        gap = outcome.shown(abs(second.difference.difference))
+        return (
+            f"Take {best.name}. {lead} {outcome.ranking[1].name} is next, {gap} behind "
+            f"(p = {second.p:.3f})."
+        )
+    cheapest = min(outcome.tied, key=lambda one: one.mean("seconds"))
+    names = _listed([one.name for one in others])
+    undecided = f"{lead} But {names} may be as good: these runs cannot tell."
+    if cheapest is best:
+        return f"Take {best.name}: nothing is better. {undecided}"
+    times = f"{duration(cheapest.mean('seconds'))} instead of {duration(best.mean('seconds'))}"
+    return f"{undecided} Of these, {cheapest.name} trains fastest ({times})."

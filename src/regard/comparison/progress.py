@@ -1,0 +1,178 @@
+"""What a person sees while a comparison runs: a live table, or a line for each run that is done."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Self
+
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from regard.comparison.cells import Cell, Plan
+from regard.comparison.folder import Folder
+from regard.comparison.scores import Scores
+from regard.display import safe
+from regard.recipes.reporter import Reporter
+from regard.training.forecast import duration
+
+EVERY = 1.0  # seconds between two pictures of the table
+TAIL = 8192  # bytes of a log that its last entry is found in
+
+
+class Board:
+    """The table of all runs, drawn again and again; without a terminal, a line for each change."""
+
+    def __init__(self, plan: Plan, folder: Folder, jobs: int, reporter: Reporter) -> None:
+        self._runs = plan.runs()
+        self._folder = folder
+        self._jobs = jobs
+        self._reporter = reporter
+        self._live: Live | None = None
+        self._drawn_at = 0.0
+        self._began = time.monotonic()
+        self._done: set[int] = self._scored()
+        self._at_start = len(self._done)
+        self._share_at_start: dict[int, float] = {}
+        self._found: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        reporter = self._reporter
+        left = len(self._runs) - len(self._done)
+        kept = f", {len(self._done)} are there already" if self._done else ""
+        reporter.say(f"{len(self._runs)} runs{kept}: training {left}, {self._jobs} at a time")
+        if reporter.console.is_terminal and not reporter.quiet:
+            self._live = Live(self._table(set()), console=reporter.console, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.update(self._table(set()), refresh=True)
+            self._live.stop()
+
+    def update(self, running: set[int]) -> None:
+        """Show where the runs stand; running: the numbers of those that are being trained."""
+        for number in self._scored() - self._done:
+            self._done.add(number)
+            if self._live is None:
+                self._say_done(number, running)
+        if self._live is not None and time.monotonic() - self._drawn_at >= EVERY:
+            self._live.update(self._table(running), refresh=True)
+            self._drawn_at = time.monotonic()
+
+    def _say_done(self, number: int, running: set[int]) -> None:
+        cell = self._runs[number][0]
+        count = f"{len(self._done)}/{len(self._runs)}"
+        left = self._left(running)
+        self._reporter.say(f"{count}  {cell.system}, seed {cell.seed}: {self._state(number)}{left}")
+
+    def _scored(self) -> set[int]:
+        return {
+            number
+            for number, cells in enumerate(self._runs)
+            if all(self._folder.has_scores(cell) for cell in cells)
+        }
+
+    def _table(self, running: set[int]) -> Table:
+        table = Table(title=f"{len(self._done)} of {len(self._runs)} runs{self._left(running)}")
+        table.title_justify = "left"
+        for column in ("system", "seed", "state"):
+            table.add_column(column, overflow="fold")
+        rows = [number for number in range(len(self._runs)) if self._is_shown(number, running)]
+        for number in rows:
+            cell = self._runs[number][0]
+            state = self._state(number) if number in self._done else "waiting"
+            if number in running and number not in self._done:
+                state = _training(cell, self._folder.run(cell))
+            table.add_row(Text(safe(cell.system)), str(cell.seed), Text(safe(state)))
+        return table
+
+    def _is_shown(self, number: int, running: set[int]) -> bool:
+        """All of a few; of many, those that are running and the last that are done."""
+        if len(self._runs) <= 30:
+            return True
+        return number in running or number in sorted(self._done)[-10:]
+
+    def _state(self, number: int) -> str:
+        """What a run that is done has found, for a person. Its scores are read once."""
+        if number not in self._found:
+            scores = self._folder.scores(self._runs[number][0])
+            if scores is None:
+                return "waiting"
+            self._found[number] = _in_words(scores)
+        return self._found[number]
+
+    def _left(self, running: set[int]) -> str:
+        """How long it will take, by what was done since the start, for a person."""
+        share = float(len(self._done) - self._at_start)
+        for number in running - self._done:
+            cell = self._runs[number][0]
+            now = _share(cell, _last_entry(self._folder.run(cell)))
+            before = self._share_at_start.setdefault(number, now)
+            share += now - before
+        passed = time.monotonic() - self._began
+        if share < 0.05 or passed < 10:
+            return ""
+        wanted = len(self._runs) - self._at_start - sum(self._share_at_start.values())
+        left = max(0.0, passed / share * (wanted - share))
+        return f", about {duration(left)} left"
+
+
+def _in_words(scores: Scores) -> str:
+    """The scores of a run in a few words."""
+    words = [f"trained for {duration(scores.seconds)}"]
+    loss = scores.values.get("loss")
+    if loss is not None:
+        words.insert(0, f"loss {loss:.3f}")
+    bleu = scores.values.get("bleu")
+    if bleu is not None:
+        words.insert(0, f"BLEU {bleu:.1f}")
+    return ", ".join(words)
+
+
+def _training(cell: Cell, run: Path) -> str:
+    """How far a run is, for a person."""
+    entry = _last_entry(run)
+    if entry is None:
+        return "preparing"
+    share = min(1.0, _share(cell, entry))
+    loss = entry.get("loss")
+    words = f", loss {loss:.3f}" if isinstance(loss, float) else ""
+    return f"{share:.0%}: step {entry.get('step', 0):,}{words}"
+
+
+def _share(cell: Cell, entry: dict[str, object] | None) -> float:
+    """How much of the training of a cell is done."""
+    if entry is None:
+        return 0.0
+    train = cell.config.train
+
+    def number(name: str) -> float:
+        value = entry.get(name, 0)
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    if train.minutes and "seconds" in entry:
+        return number("seconds") / (60 * train.minutes)
+    if train.epochs:
+        return number("epoch") / train.epochs
+    return number("step") / max(1, train.steps)
+
+
+def _last_entry(run: Path) -> dict[str, object] | None:
+    """The last line of the log that training has written; None: none yet."""
+    try:
+        with (run / "log.jsonl").open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and entry.get("kind") == "train":
+            return entry
+    return None

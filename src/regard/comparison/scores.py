@@ -1,0 +1,200 @@
+"""What is kept of a run that was trained and scored: one JSON file."""
+
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import regard
+from regard.comparison.cells import Cell
+from regard.config import to_settings
+from regard.errors import UserError
+from regard.files import write_text
+from regard.files.reading import parse_json, read_bytes
+from regard.models.parts import Parts
+from regard.nn.devices import pick_device
+from regard.recipes.evaluation import evaluate
+from regard.recipes.text_evaluation import evaluate_texts
+from regard.runs.run import Run
+
+LARGEST = 256 * 2**20  # bytes of a file of scores
+POINTS = 400
+"""Points of a learning curve, at most."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A cell that was trained and scored."""
+
+    system: str
+    seed: int
+    key: str
+    run: str
+    """The folder of the run."""
+    settings: Mapping[str, Any]
+    """All settings of the run, defaults included."""
+    values: Mapping[str, float | None]
+    """Of test, by metric."""
+    signature: str | None
+    tokenize: str
+    """sacreBLEU's tokenizer for BLEU."""
+    parameters: int
+    steps: int
+    epochs: float
+    tokens: float
+    """That training read, without padding."""
+    seconds: float
+    """Of training."""
+    decoding: float | None
+    """Tokens a second."""
+    curve: list[tuple[int, float, float]]
+    """Steps, seconds of training, loss on dev."""
+    seen_in_training: int | None
+    """Test sources that are in the training data; None: unknown."""
+    device: str
+    machine: Mapping[str, Any]
+    examples: int
+    sources: list[str] = field(default_factory=list)
+    references: list[list[str]] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps(asdict(self), ensure_ascii=False))
+
+    @classmethod
+    def read(cls, path: Path) -> "Scores | None":
+        """The scores of a file; None: there is none, or it is damaged, so they are made again."""
+        try:
+            values = parse_json(read_bytes(path, LARGEST))
+        except (OSError, UserError, ValueError):
+            return None
+        try:
+            return cls(**values)
+        except TypeError:
+            return None
+
+
+def score(run: Run, cell: Cell, split: str, *, parts: Parts = None) -> Scores:
+    """Score a finished run by the search of a cell."""
+    searching = Run(run.path, run.config, run.source, run.target, run.manifest)
+    searching.config = replace(run.config, search=cell.config.search)
+    device = cell.config.train.device
+    objective = run.config.train.objective
+    facts = _of_training(run)
+    if objective != "translate":
+        text = evaluate_texts(searching, split=split, device=device, parts=parts).as_dict()
+        return Scores(
+            **_identity(cell, run),
+            **facts,
+            values=_numbers(text),
+            signature=None,
+            tokenize="13a",
+            decoding=None,
+            seen_in_training=None,
+            examples=int(text["texts"] or 0),
+        )
+
+    evaluation = evaluate(searching, split=split, device=device, parts=parts)
+    report = evaluation.report
+    return Scores(
+        **_identity(cell, run),
+        **facts,
+        values=_numbers(report.as_dict()) | evaluation.metrics,
+        signature=report.bleu_signature,
+        tokenize=evaluation.tokenize,
+        decoding=report.tokens_per_second,
+        seen_in_training=evaluation.seen_in_training,
+        examples=report.examples,
+        sources=[pair.source for pair in evaluation.pairs],
+        references=evaluation.references,
+        answers=evaluation.answers,
+    )
+
+
+def _identity(cell: Cell, run: Run) -> dict[str, Any]:
+    config = run.config
+    return {
+        "system": cell.system,
+        "seed": cell.seed,
+        "key": cell.key,
+        "run": run.path.name,
+        "settings": to_settings(cell.config),
+        "parameters": int(run.manifest["parameters"]),
+        "device": _device_name(config.train.device),
+        "machine": machine(config.train.threads),
+    }
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
+    """The scores among the fields of a report."""
+    return {
+        name: value for name, value in values.items() if value is None or isinstance(value, float)
+    }
+
+
+def _of_training(run: Run) -> dict[str, Any]:
+    """How long the run was trained, and its learning curve."""
+    entries = run.records("train", "dev")
+    trained = [entry for entry in entries if entry["kind"] == "train"]
+    last: dict[str, Any] = trained[-1] if trained else {}
+    corpus = run.corpus("train")
+    tokens = int(corpus.target_lengths.sum(dtype=np.int64))
+    if run.config.train.objective == "translate":
+        tokens += int(corpus.source_lengths.sum(dtype=np.int64))
+    epochs = float(last.get("epoch", 0.0))
+    return {
+        "steps": int(last.get("step", 0)),
+        "epochs": epochs,
+        "tokens": epochs * tokens,
+        "seconds": float(last.get("seconds", 0.0)),
+        "curve": _curve(entries),
+    }
+
+
+def _curve(entries: list[dict[str, Any]]) -> list[tuple[int, float, float]]:
+    """Steps, seconds of training and loss of each look at dev."""
+    seconds = 0.0
+    points = []
+    for entry in entries:
+        if entry["kind"] == "train":
+            seconds = float(entry["seconds"])
+        elif math.isfinite(entry["loss"]):
+            points.append((int(entry["step"]), seconds, float(entry["loss"])))
+    every = max(1, -(-len(points) // POINTS))
+    return points[:-1:every] + points[-1:]
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """What computes here."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "threads": threads,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "regard": regard.__version__,
+    }
+
+
+def _processor() -> str:
+    """The name of the processor, as far as this system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _device_name(device: str) -> str:
+    """The name of the device that a run was trained on."""
+    place = pick_device(device)
+    return torch.cuda.get_device_name(place) if place.type == "cuda" else place.type
