@@ -53,7 +53,8 @@ def compare(
     from regard.recipes.reporter import Reporter
 
     reporter = Reporter()
-    planned, folder = comparing.prepare(experiment, out, reporter)
+    words = [word for part in parts or [] for word in ("--parts", _absolute(part))]
+    planned, folder = comparing.prepare(experiment, out, reporter, words=words)
     if plan:
         _list(planned, folder, as_json)
         return
@@ -63,10 +64,9 @@ def compare(
         run_numbered(planned, folder, only, parts=read_parts(parts), reporter=reporter)
         return
 
-    words = [word for part in parts or [] for word in ("--parts", _absolute(part))]
     with comparing.held(folder):
-        comparing.train_missing(planned, folder, jobs=jobs, words=words, reporter=reporter)
-        outcome = comparing.report(planned, folder)
+        failed = comparing.train_missing(planned, folder, jobs=jobs, words=words, reporter=reporter)
+        outcome = comparing.report(planned, folder, failed)
     if as_json:
         say_json(outcome.as_dict())
     else:
@@ -105,12 +105,16 @@ def _list(planned: Any, folder: Any, as_json: bool) -> None:
 
 def _print(outcome: Any, folder: Any) -> None:
     """Print what was found, and where the report is."""
-    from regard.comparison import tables
     from regard.comparison.doubts import doubts, verdict
+    from regard.training.forecast import duration
 
-    results = tables.results(outcome)
-    table(results.columns, results.rows)
-    say(results.note, "", verdict(outcome))
+    rows = []
+    for system in outcome.ranking:
+        score = outcome.shown_spread(system.spread(outcome.metric))
+        parameters = f"{system.mean('parameters'):,.0f}"
+        rows.append((system.name, score, parameters, duration(system.mean("seconds"))))
+    table(["system", outcome.metric_name, "parameters", "training"], rows)
+    say("", verdict(outcome))
     for doubt in doubts(outcome):
         say(f"- {doubt.text}")
     say("", folder.path / "report.html")

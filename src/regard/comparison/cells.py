@@ -12,19 +12,25 @@ from typing import Any, Self
 
 import regard
 from regard import config
+from regard.bounds import shown
 from regard.comparison.experiment import Experiment, System
 from regard.comparison.matching import Sizes, matched
 from regard.config import Config, Settings
 from regard.data.splits import Splits
+from regard.data.tasks import TASKS
 from regard.errors import UserError
+from regard.files.whole import shortened
 from regard.recipes.planning import choose
-from regard.recipes.preparing import learn_tokenizers, open_splits
+from regard.recipes.preparing import learn_tokenizers, open_split_of, open_splits
 from regard.recipes.reporter import Reporter
+from regard.runs.run import Run
 
 SAMPLE = 20_000
 """Examples that are encoded to tell how many tokens there are."""
 KEY = 12
 """Letters of a hash that name a run."""
+LONGEST_SLUG = 60
+"""Bytes of the name of a folder that come from the name of the system."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +46,23 @@ class Cell:
     key: str
     """The same, and of how it is decoded and scored."""
     base: str = ""
-    """The hash of the run whose weights this one starts from; empty: from none of these."""
+    """The hash of the pretraining whose weights this one starts from; empty: from none of ours."""
 
     @cached_property
     def config(self) -> Config:
         return config.build(self.settings)
 
     @property
+    def label(self) -> str:
+        """The run for a person."""
+        return f"{self.system}, seed {self.seed}"
+
+    @property
     def run_name(self) -> str:
         """The folder of the run."""
         letters = [c if c.isalnum() else "-" for c in self.system.lower()]
         slug = "-".join(part for part in "".join(letters).split("-") if part)
-        return f"{slug[:60] or 'system'}-seed-{self.seed}-{self.run}"
+        return f"{shortened(slug, LONGEST_SLUG) or 'system'}-seed-{self.seed}-{self.run}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,8 @@ class Plan:
     cells: list[Cell]
     pretraining: list[Cell] = field(default_factory=list)
     """What has to be trained before, since other runs start from it."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """The files and folders that the runs read, with the hash of their content."""
     command: str = ""
     """The command line that does all of this again."""
 
@@ -89,30 +102,33 @@ class Plan:
             by_run.setdefault(cell.run, []).append(cell)
         return list(by_run.values())
 
+    def base_of(self, cell: Cell) -> Cell | None:
+        """The pretraining that a cell starts from; None: it starts from none."""
+        return next((one for one in self.pretraining if one.run == cell.base), None)
+
     def systems(self) -> list[str]:
         """The names of the systems, in their order."""
         return list(dict.fromkeys(cell.system for cell in self.cells))
 
 
 def identity(experiment: Experiment) -> str:
-    """A hash of all that decides what an experiment trains: its settings, its data, our version."""
-    systems = [(system.name, system.settings) for system in experiment.systems()]
-    budget = asdict(experiment.budget)
-    paths = sorted({str(path) for _, settings in systems for path in _files(settings)})
-    prints = {path: fingerprint(path) for path in paths}
-    how = [experiment.seeds, experiment.metric, experiment.split, experiment.preset]
-    how.append(experiment.pretrain)
-    return _hash([regard.__version__, systems, budget, prints, how])
+    """A hash of an experiment, its data and our version: a new one asks for a new plan."""
+    systems = experiment.systems()
+    before = [one for one in map(experiment.pretraining, systems) if one is not None]
+    content = fingerprints(path for one in (*systems, *before) for path in _files(one.settings))
+    return _hash([regard.__version__, asdict(experiment), content])
 
 
 def plan(experiment: Experiment, reporter: Reporter) -> Plan:
     """Decide what is left open, and list the cells: all seeds of a system, system by system."""
     systems = experiment.systems()
+    _check_data(systems, experiment)
     decisions: list[str] = []
-    if not experiment.has_preset and not _has_model(systems):
+    if not experiment.has_preset:
         systems, decisions = _planned(systems, reporter)
+    systems = [_fitting_start(system, experiment) for system in systems]
 
-    measures = _Measures(reporter)
+    measures = _Measures()
     if experiment.budget.parameters is not None:
         systems, told = _with_equal_sizes(systems, experiment.budget.parameters, measures)
         decisions += told
@@ -121,6 +137,7 @@ def plan(experiment: Experiment, reporter: Reporter) -> Plan:
 
     maker = _Cells(experiment)
     cells = [maker.cell(system, seed) for system in systems for seed in experiment.seeds]
+    _check_different(cells)
     return Plan(
         name=experiment.name,
         question=experiment.question,
@@ -130,8 +147,40 @@ def plan(experiment: Experiment, reporter: Reporter) -> Plan:
         axes=list(experiment.axes),
         decisions=decisions,
         cells=cells,
-        pretraining=maker.pretraining,
+        pretraining=list(maker.pretraining.values()),
+        data=maker.data,
     )
+
+
+def _check_data(systems: list[System], experiment: Experiment) -> None:
+    """Refuse data that cannot be read or scored on, before an hour is spent on other runs."""
+    known = []
+    for system in systems:
+        data = config.build(system.settings).data
+        if data in known:
+            continue
+        known.append(data)
+        try:
+            scored_on = open_split_of(data, experiment.split)
+        except UserError as error:
+            raise UserError(f"{system.name}: {error}") from None
+        if next(iter(scored_on), None) is None:
+            raise UserError(
+                f"{system.name}: {data.path} has nothing in its split {experiment.split}, on which "
+                f"systems are scored: set data.{experiment.split}, or another split"
+            )
+
+
+def _check_different(cells: list[Cell]) -> None:
+    """Refuse two systems that are one and the same."""
+    names: dict[str, str] = {}
+    for cell in cells:
+        other = names.setdefault(cell.key, cell.system)
+        if other != cell.system:
+            raise UserError(
+                f"{other} and {cell.system} are the same: with the budget and the defaults, all "
+                f"of their settings are equal; remove one of them"
+            )
 
 
 class _Cells:
@@ -139,63 +188,57 @@ class _Cells:
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
-        self._prints: dict[str, str] = {}
-        self._pretraining: dict[tuple[str, int], Cell] = {}
-
-    @property
-    def pretraining(self) -> list[Cell]:
-        """What has to be trained before."""
-        return list(self._pretraining.values())
+        self.data: dict[str, str] = {}
+        self.pretraining: dict[str, Cell] = {}
+        """What has to be trained before, by the hash of the run."""
 
     def cell(self, system: System, seed: int) -> Cell:
         """A system with one seed."""
-        name = self._experiment.base(system)
-        if name is None:
+        before = self._experiment.pretraining(system)
+        if before is None:
             return self._cell(system, seed)
-        if (name, seed) not in self._pretraining:
-            self._pretraining[name, seed] = self._cell(self._experiment.pretraining(name), seed)
-        base = self._pretraining[name, seed]
-        settings = config.merge(system.settings, {"train": {"start_from": ""}})
-        return self._cell(replace(system, settings=settings), seed, base)
+        base = self._cell(before, seed)
+        base = replace(base, key=_hash([base.run, "pretraining"])[:KEY])  # which is not scored
+        base = self.pretraining.setdefault(base.run, base)
+        return self._cell(system, seed, base)
 
     def _cell(self, system: System, seed: int, base: Cell | None = None) -> Cell:
         settings = config.merge(system.settings, {"train": {"seed": seed}})
+        settings = json.loads(json.dumps(settings, default=str))  # as a file will hold them
         built = config.to_settings(config.build(settings))
         trained = {name: values for name, values in built.items() if name != "search"}
-        if built["train"]["metric"] in ("bleu", "exact_match"):  # dev is decoded in training
-            trained["search"] = built["search"]
-        before = base.run if base is not None else ""
-        content = [self._print(path) for path in _files(settings)]
+        if built["train"]["metric"] not in ("loss", "accuracy", "step"):
+            trained["search"] = built["search"]  # dev is decoded in training
+        before = ""
+        if base is not None:
+            before = base.run
+            trained["train"] = {**built["train"], "start_from": ""}  # a name says nothing
+        paths = _files(settings, start=base is None)
+        for path in paths:
+            if path not in self.data:
+                self.data[path] = fingerprint(path)
+        content = [self.data[path] for path in paths]
         run = _hash([regard.__version__, trained, content, before])[:KEY]
         key = _hash([run, built["search"], self._experiment.split])[:KEY]
         return Cell(system.name, seed, settings, run, key, before)
-
-    def _print(self, path: str) -> str:
-        if path not in self._prints:
-            self._prints[path] = fingerprint(path)
-        return self._prints[path]
 
 
 # what the experiment leaves open
 
 
-def _has_model(systems: Iterable[System]) -> bool:
-    """Whether the user has said anything about the size of the models."""
-    sizes = {"width", "ffn", "embedding"}
-    return any(sizes & set(system.settings.get("model", {})) for system in systems)
-
-
 def _planned(systems: list[System], reporter: Reporter) -> tuple[list[System], list[str]]:
     """The systems with what the data decides for the first of them: it decides for all."""
-    first = systems[0].settings
-    splits = open_splits(config.build({"data": first["data"]}).data)
-    shared, choices = choose(splits, _in_common(systems))
-    for choice in choices:
-        reporter.say(str(choice))
-    told = [str(choice) for choice in choices]
-    return [
+    first = config.build(systems[0].settings)
+    splits = open_splits(first.data)
+    given = config.merge(_in_common(systems), {"train": {"objective": first.train.objective}})
+    shared, choices = choose(splits, given)
+    decisions = [str(choice) for choice in choices]
+    for line in decisions:
+        reporter.say(line)
+    planned = [
         replace(system, settings=config.merge(shared, system.settings)) for system in systems
-    ], told
+    ]
+    return planned, decisions
 
 
 def _in_common(systems: list[System]) -> Settings:
@@ -212,20 +255,38 @@ def _in_common(systems: list[System]) -> Settings:
     return common
 
 
+def _fitting_start(system: System, experiment: Experiment) -> System:
+    """The system with the model and the tokens of the run that it starts from, if it does."""
+    if not system.start_from or system.start_from in experiment.pretrain:
+        return system
+    base = config.to_settings(Run.open(system.start_from).config)
+    inherited = {section: dict(base[section]) for section in ("model", "text")}
+    for section, values in inherited.items():
+        for name, value in system.given.get(section, {}).items():
+            if name.endswith("dropout"):
+                values[name] = value
+            elif value != values.get(name):
+                raise UserError(
+                    f"{system.name}: {section}.{name}={shown(value)}, but {system.start_from}, "
+                    f"which it starts from, has {shown(values.get(name))}: leave it out"
+                )
+    rest = {name: of for name, of in system.settings.items() if name not in inherited}
+    return replace(system, settings={**rest, **inherited})
+
+
 class _Measures:
     """What the data tells of vocabularies and tokens. Each data set is read once."""
 
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
+    def __init__(self) -> None:
         self._known: dict[str, tuple[Sizes, float]] = {}
 
     def __call__(self, settings: Settings) -> tuple[Sizes, float]:
         """The sizes of the vocabularies, and the tokens of an epoch."""
-        relevant = {name: settings.get(name, {}) for name in ("data", "text")}
-        objective = config.build(settings).train.objective
-        key = _hash([relevant, objective])
+        built = config.build(settings)
+        relevant = config.to_settings(built)
+        key = _hash([relevant["data"], relevant["text"], built.train.objective])
         if key not in self._known:
-            self._known[key] = _measured(config.build(settings))
+            self._known[key] = _measured(built)
         return self._known[key]
 
 
@@ -285,23 +346,42 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _files(settings: Settings) -> list[str]:
-    """The files and folders that the data of a system comes from."""
+def _files(settings: Settings, *, start: bool = True) -> list[str]:
+    """The files and folders that a system is made from; start: the run that it starts from, too."""
     data = settings.get("data", {})
     names = ("path", "target_file", "dev_file", "test_file")
-    return [str(data[name]) for name in names if data.get(name)]
+    files = [str(data[name]) for name in names if data.get(name)]
+    base = str(settings.get("train", {}).get("start_from", ""))
+    return [*files, base] if start and os.path.isdir(base) else files
+
+
+def fingerprints(paths: Iterable[str]) -> dict[str, str]:
+    """The hash of the content of each path."""
+    return {path: fingerprint(path) for path in sorted(set(paths))}
 
 
 def fingerprint(path: str) -> str:
-    """A hash of a file, or of all files of a folder; a task or corpus is known by its name."""
+    """A hash of a file, of all files of a folder, or of the best weights of a run.
+
+    A task or corpus is known by its name.
+    """
+    if path in TASKS:
+        return path
     place = Path(path)
     if not place.exists() and os.environ.get("REGARD_DATA"):
         place = Path(os.environ["REGARD_DATA"]) / path
     if place.is_file():
         return _sum_of(place)
+    if (place / "checkpoints").is_dir():
+        return _sum_of(place / "checkpoints" / Run.open(place).best / "manifest.json")
     if place.is_dir():
-        files = sorted(one for one in place.rglob("*") if one.is_file())
-        return _hash([(str(one.relative_to(place)), _sum_of(one)) for one in files])
+        files = sorted(file for file in place.rglob("*") if file.is_file())
+        return _hash([(str(file.relative_to(place)), _sum_of(file)) for file in files])
+    if place.exists():
+        raise UserError(
+            f"{path}: a pipe or a device, which can be read only once, but every run reads the "
+            f"data: save it to a file first"
+        )
     return path
 
 

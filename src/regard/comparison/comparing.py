@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.comparison.cells import Plan, identity, plan
-from regard.comparison.experiment import read_experiment
-from regard.comparison.folder import Folder
+from regard.comparison.cells import Plan, fingerprint, identity, plan
+from regard.comparison.folder import PLAN, Folder
 from regard.comparison.markdown import markdown_report
 from regard.comparison.outcome import Outcome
 from regard.comparison.page import report_page
 from regard.comparison.progress import Board
-from regard.comparison.running import missing_runs, run_all, run_here, usual_jobs
+from regard.comparison.reading import read_experiment
+from regard.comparison.running import failure, missing_runs, run_all, run_here, usual_jobs
 from regard.display import json_text, shell_word
 from regard.errors import UserError
 from regard.files import disk_faults_told, write_text
@@ -54,54 +54,73 @@ def compare(
     reporter = reporter or Reporter()
     planned, folder = prepare(experiment, out, reporter)
     with held(folder):
+        failed: list[str] = []
         if parts is None:
-            train_missing(planned, folder, jobs=jobs, reporter=reporter)
+            failed = train_missing(planned, folder, jobs=jobs, reporter=reporter)
         else:
+            check_same(planned, folder)
             for number in missing_runs(planned, folder):
                 run_here(planned, folder, number, parts=parts, reporter=reporter)
-        return report(planned, folder)
+        return report(planned, folder, failed)
 
 
 def prepare(
-    experiment: str | Path | Mapping[str, Any], out: str | Path | None, reporter: Reporter
+    experiment: str | Path | Mapping[str, Any],
+    out: str | Path | None,
+    reporter: Reporter,
+    *,
+    words: Sequence[str] = (),
 ) -> tuple[Plan, Folder]:
-    """The plan of an experiment, and the folder that it stands in.
+    """The plan of an experiment, and its folder.
 
     The plan is kept there: what was decided once stays as it is, until the experiment changes.
+    words: more of the command line that repeats it.
     """
     if not isinstance(experiment, Mapping) and Path(experiment).is_dir():
         return _known(Path(experiment), out)
 
     asked = read_experiment(experiment)
     folder = Folder(Path(out) if out is not None else HOME / asked.name)
-    folder.check()
     which = identity(asked)
     known = folder.plan(which)
     if known is not None:
         return known, folder
 
-    planned = replace(plan(asked, reporter), command=_command(experiment, folder))
+    planned = replace(plan(asked, reporter), command=_command(experiment, folder, words))
     folder.make()
-    folder.keep_plan(planned, which)
+    with held(folder):  # a process that trains goes by the numbers of the plan
+        folder.keep_plan(planned, which)
     return planned, folder
 
 
 def _known(path: Path, out: str | Path | None) -> tuple[Plan, Folder]:
-    """The plan that a folder holds already."""
+    """The plan that a folder has already."""
     if out is not None:
-        raise UserError(f"{path} is the folder of a comparison, which stays there: remove --out")
+        raise UserError(f"{path} is the folder of a comparison, which cannot move: remove --out")
     folder = Folder(path)
     known = folder.plan()
+    if known is None and folder.has_plan:
+        raise UserError(
+            f"{path}: its {PLAN} is damaged or of another version; give the TOML file of the "
+            f"experiment instead: finished runs are kept"
+        )
     if known is None:
-        raise UserError(f"{path}: no comparison stands here; give the TOML file of an experiment")
+        raise UserError(f"{path}: not the folder of a comparison; give the TOML file of one")
+    for file, content in known.data.items():
+        if fingerprint(file) != content:
+            raise UserError(
+                f"{file} has changed since this comparison was planned; give the TOML file of the "
+                f"experiment instead, and its runs are trained on the new data"
+            )
     return known, folder
 
 
-def _command(experiment: str | Path | Mapping[str, Any], folder: Folder) -> str:
+def _command(
+    experiment: str | Path | Mapping[str, Any], folder: Folder, words: Sequence[str]
+) -> str:
     """The command line that does this again."""
-    if isinstance(experiment, Mapping):
-        return f"regard compare {shell_word(folder.path)}"
-    return f"regard compare {shell_word(experiment)} --out {shell_word(folder.path)}"
+    place = [folder.path] if isinstance(experiment, Mapping) else [experiment, "--out", folder.path]
+    return " ".join(["regard compare", *(shell_word(word) for word in (*place, *words))])
 
 
 def train_missing(
@@ -111,11 +130,16 @@ def train_missing(
     jobs: int | None,
     words: Sequence[str] = (),
     reporter: Reporter,
-) -> None:
-    """Train and score what is missing, in processes of its own; words: more of their command."""
+) -> list[str]:
+    """Train and score what is missing, in processes of its own; words: more of their command.
+
+    Returns what failed, a line for each run.
+    """
+    check_same(planned, folder)
+    folder.make()
     usual = min(usual_jobs(cell.config) for cell in planned.cells)
     side_by_side = min(jobs or usual, len(planned.runs()))
-    run_all(
+    return run_all(
         planned,
         folder,
         jobs=side_by_side,
@@ -124,15 +148,28 @@ def train_missing(
     )
 
 
-def report(planned: Plan, folder: Folder) -> Outcome:
-    """Write what has been found so far, and return it."""
+def check_same(planned: Plan, folder: Folder) -> None:
+    """Refuse to go by a plan that another process has replaced since it was read."""
+    if folder.plan() != planned:
+        raise UserError(
+            f"{folder.path}: another process has just changed this comparison; start again"
+        )
+
+
+def report(planned: Plan, folder: Folder, failed: Sequence[str] = ()) -> Outcome:
+    """Write what has been found so far, and return it. Raises Failed if runs have failed."""
     known = [folder.scores(cell) for cell in planned.cells]
-    outcome = Outcome(planned, [one for one in known if one is not None])
+    scores = [one for one in known if one is not None]
+    if failed and not scores:
+        raise failure(failed)
+    outcome = Outcome(planned, scores)
     page = report_page(outcome, planned.command)
     with disk_faults_told(folder.path):
         write_text(folder.path / "report.html", page)
         write_text(folder.path / "report.md", markdown_report(outcome, planned.command))
         write_text(folder.path / "report.json", json_text(outcome.as_dict()) + "\n")
+    if failed:
+        raise failure(failed)
     return outcome
 
 

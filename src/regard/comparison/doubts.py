@@ -17,8 +17,10 @@ NOT_EQUAL = 0.1
 """From which difference on it is said of what nobody wanted to be equal."""
 LAST_PART = 0.1
 """The end of training, as a share of it …"""
+MOST_NAMED = 6
+"""Systems that a sentence names."""
 STILL_IMPROVES = 0.01
-"""… in which a loss that falls by more than this share says that more training would help."""
+"""… in which a loss falls by more than this share, if more training would help."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Doubt:
 def doubts(outcome: Outcome) -> list[Doubt]:
     """All reasons to be careful, those about fairness first."""
     finders: list[Callable[[Outcome], list[Doubt]]] = [
+        _missing,
         _unequal,
+        _other_tokens,
         _seen,
         _other_examples,
         _other_machines,
@@ -42,6 +46,46 @@ def doubts(outcome: Outcome) -> list[Doubt]:
         _ranking_changes,
     ]
     return [doubt for find in finders for doubt in find(outcome)]
+
+
+def _missing(outcome: Outcome) -> list[Doubt]:
+    """Runs that failed, or were not trained yet."""
+    if not outcome.missing:
+        return []
+    listed = [
+        f"{name} ({_seeds(seeds)})" for name, seeds in list(outcome.missing.items())[:MOST_NAMED]
+    ]
+    return [Doubt("fair", f"Without scores: {_listed(listed)}.")]
+
+
+def _other_tokens(outcome: Outcome) -> list[Doubt]:
+    """A loss for each token, where systems split texts into different tokens."""
+    if outcome.metric not in ("loss", "token_accuracy"):
+        return []
+    texts = [one.settings.get("text") for system in outcome.systems for one in system.scores]
+    objectives = {
+        one.settings.get("train", {}).get("objective")
+        for system in outcome.systems
+        for one in system.scores
+    }
+    found = []
+    if any(text != texts[0] for text in texts):
+        found.append(
+            Doubt(
+                "fair",
+                f"The systems split texts into different tokens, so their {outcome.metric_name} "
+                f"is the mean over different things: compare by another metric.",
+            )
+        )
+    if len(objectives) > 1:
+        found.append(
+            Doubt(
+                "fair",
+                f"The systems learn different objectives ({', '.join(sorted(map(str, objectives)))}"
+                f"), and predict different tokens: their {outcome.metric_name} cannot be compared.",
+            )
+        )
+    return found
 
 
 def _unequal(outcome: Outcome) -> list[Doubt]:
@@ -59,6 +103,8 @@ def _unequal(outcome: Outcome) -> list[Doubt]:
         least, fewest = min(amounts)
         most, largest = max(amounts)
         if most <= 0 or (most - least) / most <= (close if is_matched else NOT_EQUAL):
+            continue
+        if shown(least) == shown(most):  # less than a second
             continue
         told = "were to be equal, but differ" if is_matched else "differ"
         if field in ("seconds",):
@@ -112,18 +158,20 @@ def _other_examples(outcome: Outcome) -> list[Doubt]:
 
 
 def _other_machines(outcome: Outcome) -> list[Doubt]:
-    """Runs from different machines or versions: their times say nothing together."""
+    """Runs from different machines or versions: their times cannot be compared."""
     every = [one for system in outcome.systems for one in system.scores]
-    found = []
-    for name, words in (("processor", "processors"), ("threads", "numbers of threads")):
-        values = sorted({str(one.machine.get(name)) for one in every})
-        if len(values) > 1:
-            found.append(Doubt("fair", f"Trained on different {words}: {', '.join(values)}."))
-    for name, words in (("torch", "PyTorch"), ("regard", "Regard")):
-        values = sorted({str(one.machine.get(name)) for one in every})
-        if len(values) > 1:
-            found.append(Doubt("fair", f"Trained with different {words}: {', '.join(values)}."))
-    return found
+    differing = [
+        ("on different devices", {one.device for one in every}),
+        ("on different processors", {str(one.machine.get("processor")) for one in every}),
+        ("with different numbers of threads", {str(one.machine.get("threads")) for one in every}),
+        ("with different versions of PyTorch", {str(one.machine.get("torch")) for one in every}),
+        ("with different versions of Regard", {str(one.machine.get("regard")) for one in every}),
+    ]
+    return [
+        Doubt("fair", f"The systems were trained {words}: {', '.join(sorted(values))}.")
+        for words, values in differing
+        if len(values) > 1
+    ]
 
 
 def _still_improving(outcome: Outcome) -> list[Doubt]:
@@ -177,17 +225,18 @@ def _few_seeds(outcome: Outcome) -> list[Doubt]:
 
 
 def _undecided(outcome: Outcome) -> list[Doubt]:
-    """Systems that cannot be told from the best."""
-    others = [system.name for system in outcome.tied[1:]]
-    if not others:
+    """Systems that may be as good as the best."""
+    pairs = [(one.name, outcome.pair(outcome.best.name, one.name)) for one in outcome.tied[1:]]
+    if not pairs:
         return []
-    gaps = [outcome.pair(outcome.best.name, name) for name in others]
-    told = ", ".join(f"{name} p = {gap.p:.2f}" for name, gap in zip(others[:6], gaps))
+    told = "; ".join(f"{name}: p = {pair.p:.2f}" for name, pair in pairs[:MOST_NAMED])
+    overlap = [name for name, pair in pairs if pair.difference.low <= 0 <= pair.difference.high]
+    reason = "intervals overlap" if overlap else "of many pairs, one may differ by chance"
     return [
         Doubt(
             "decided",
-            f"{_listed(others)} cannot be told from {outcome.best.name}, which has the best "
-            f"mean: their intervals overlap ({told}).",
+            f"{_listed([name for name, _ in pairs])} may be as good as {outcome.best.name}, which "
+            f"has the best mean: {reason} ({told}).",
         )
     ]
 
@@ -206,17 +255,20 @@ def _ranking_changes(outcome: Outcome) -> list[Doubt]:
         firsts.setdefault(max(scored)[1], []).append(seed)
     if len(firsts) < 2:
         return []
-    told = "; ".join(
-        f"{name} with {'seed' if len(of) == 1 else 'seeds'} {', '.join(map(str, of))}"
-        for name, of in firsts.items()
-    )
+    told = "; ".join(f"{name} with {_seeds(of)}" for name, of in firsts.items())
     return [Doubt("decided", f"The seeds disagree about which system is best: {told}.")]
+
+
+def _seeds(seeds: list[int]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
 def _listed(names: list[str]) -> str:
     """Names for a sentence: a, b and c."""
-    if len(names) > 6:
-        return f"{', '.join(names[:5])} and {len(names) - 5} more"
+    if any("," in name for name in names):
+        names = [f"“{name}”" for name in names]
+    if len(names) > MOST_NAMED:
+        return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"
     if len(names) == 1:
         return names[0]
     return f"{', '.join(names[:-1])} and {names[-1]}"
@@ -239,7 +291,7 @@ def verdict(outcome: Outcome) -> str:
         )
     cheapest = min(outcome.tied, key=lambda one: one.mean("seconds"))
     names = _listed([one.name for one in others])
-    undecided = f"{lead} But {names} may be as good: these runs cannot tell."
+    undecided = f"{lead} But {names} may be as good: these runs do not decide it."
     if cheapest is best:
         return f"Take {best.name}: nothing is better. {undecided}"
     times = f"{duration(cheapest.mean('seconds'))} instead of {duration(best.mean('seconds'))}"

@@ -7,9 +7,11 @@ logs/             what each training printed
 report.html  report.md  report.json
 """
 
+import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from regard.comparison.cells import Cell, Plan
 from regard.comparison.scores import Scores
@@ -18,7 +20,8 @@ from regard.files import disk_faults_told, write_text
 from regard.files.reading import parse_json, read_bytes
 
 PLAN = "experiment.json"
-LARGEST = 64 * 2**20  # bytes of a plan
+PARTS = ("runs", "scores", "logs")
+LARGEST = 256 * 2**20  # bytes of a file
 
 
 class Folder:
@@ -28,25 +31,44 @@ class Folder:
         self.path = path
 
     def make(self) -> None:
+        """Make what is not there yet; refuse a folder that holds something else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path}: not a folder; choose another one with --out")
         with disk_faults_told(self.path):
-            for name in ("runs", "scores", "logs"):
+            inside = sorted(self.path.iterdir()) if self.path.is_dir() else []
+            names = {place.name for place in inside if not place.name.startswith(".")}
+            if names and not names & {PLAN, *PARTS}:
+                raise UserError(
+                    f"{self.path}: a folder that holds something else ({min(names)}); choose "
+                    f"another one with --out"
+                )
+            for name in PARTS:
                 (self.path / name).mkdir(parents=True, exist_ok=True)
 
+    # the plan
+
     def plan(self, identity: str | None = None) -> Plan | None:
-        """The plan that stands here, if it is that of this experiment; None: there is none."""
-        try:
-            values = parse_json(read_bytes(self.path / PLAN, LARGEST))
-            if identity is not None and values["identity"] != identity:
-                return None
-            return Plan.of(values)
-        except FileNotFoundError:
+        """The plan that was written here, if it is that of this experiment.
+
+        None: there is none, or it is damaged.
+        """
+        values = _read(self.path / PLAN)
+        if values is None or identity not in (None, values.get("identity")):
             return None
-        except (OSError, KeyError, TypeError, ValueError):
+        try:
+            return Plan.of(values)
+        except (KeyError, TypeError):  # of another version
             return None
 
     def keep_plan(self, plan: Plan, identity: str) -> None:
-        values = {"identity": identity, **asdict(plan)}
-        write_text(self.path / PLAN, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+        _write(self.path / PLAN, {"identity": identity, **asdict(plan)})
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is a plan, which may be damaged."""
+        return (self.path / PLAN).is_file()
+
+    # runs and scores
 
     def run(self, cell: Cell) -> Path:
         """Where the run of a cell is, or will be: other cells may share it under their name."""
@@ -58,30 +80,49 @@ class Folder:
         return self.path / "logs" / f"{cell.run_name}.txt"
 
     def scores(self, cell: Cell) -> Scores | None:
-        """The scores of a cell; None: it has none yet."""
-        kept = Scores.read(self._scores_file(cell))
-        return kept if kept is not None and kept.key == cell.key else None
+        """The scores of a cell; None: it has none yet, or they are damaged, so they are made again.
+
+        They may have been made for a system of another name and the same settings.
+        """
+        values = _read(self._scores_file(cell))
+        try:
+            scores = Scores(**(values or {}))
+        except TypeError:  # of another version
+            return None
+        if scores.key != cell.key:
+            return None
+        return replace(scores, system=cell.system)
 
     def has_scores(self, cell: Cell) -> bool:
         """Whether a cell has been scored, without reading how."""
         return self._scores_file(cell).is_file()
 
     def keep_scores(self, cell: Cell, scores: Scores) -> None:
-        scores.save(self._scores_file(cell))
+        _write(self._scores_file(cell), asdict(scores))
 
     def _scores_file(self, cell: Cell) -> Path:
         return self.path / "scores" / f"{cell.key}.json"
 
-    def check(self) -> None:
-        """Refuse a folder that holds something else."""
-        if not self.path.exists():
-            return
-        if not self.path.is_dir():
-            raise UserError(f"{self.path}: not a folder; choose another one with --out")
-        inside = [one.name for one in self.path.iterdir() if not one.name.startswith(".")]
-        ours = {PLAN, "runs", "scores", "logs"}
-        if inside and not ours & set(inside):
-            raise UserError(
-                f"{self.path}: a folder that holds something else ({inside[0]}); choose another "
-                f"one with --out"
-            )
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    """Write values as JSON, with a checksum over them."""
+    text = json.dumps(values)
+    with disk_faults_told(path):
+        write_text(path, f'{{"sum": "{_sum_of(text)}", "values": {text}}}\n')
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The values of such a file; None: there is none, or it is damaged."""
+    try:
+        content = parse_json(read_bytes(path, LARGEST))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    values = content.get("values")
+    is_sound = isinstance(values, dict) and content.get("sum") == _sum_of(json.dumps(values))
+    return values if is_sound else None
+
+
+def _sum_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

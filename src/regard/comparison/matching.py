@@ -1,7 +1,6 @@
 """Widths with which every model has as many parameters."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,8 +35,8 @@ def matched(model: ModelConfig, wanted: float, sizes: Sizes) -> dict[str, Any]:
     """
     if has_own_parts(model) or isinstance(model, CustomConfig):
         raise UserError(
-            "[budget]: parameters cannot be matched for parts of your own, since nobody knows how "
-            "many parameters these have"
+            "[budget]: parameters cannot be matched for custom parts, since nobody knows how many "
+            "parameters these have"
         )
     narrow, wide = _neighbors(model, wanted, sizes)
     shapes = [shape for near in (narrow, wide) for shape in (near, _refined(near, wanted, sizes))]
@@ -113,9 +112,3 @@ def _cost(
     before = getattr(model, name) / model.width
     after = getattr(shape, name) / shape.width
     return max(off, EXACT), abs(math.log(after / before))
-
-
-def told(settings: Mapping[str, Any]) -> str:
-    """The widths that were found, for a person."""
-    words = {"width": "width", "ffn": "feed-forward", "embedding": "embedding"}
-    return ", ".join(f"{words[name]} {value}" for name, value in settings.items())

@@ -105,9 +105,13 @@ class Outcome:
         if not self.systems:
             raise UserError("no run has been scored yet")
         self.metric = plan.metric or self._usual_metric()
-        missing = [system.name for system in self.systems if not system.has(self.metric)]
+        missing = [system for system in self.systems if not system.has(self.metric)]
         if missing:
-            raise UserError(f"metric={self.metric}: {missing[0]} has no such score")
+            known = [name for name in METRICS if all(one.has(name) for one in self.systems)]
+            raise UserError(
+                f"metric={self.metric} cannot be computed for {missing[0].name}: choose one of "
+                f"{', '.join(known)}"
+            )
 
     def _usual_metric(self) -> str:
         every = (metric for metric in USUAL if all(one.has(metric) for one in self.systems))
@@ -181,14 +185,14 @@ class Outcome:
         """The variance of a difference between test sets, and the examples of one."""
         drawn_a = self._drawn.get(a.name)
         drawn_b = self._drawn.get(b.name)
-        if drawn_a is None or drawn_b is None or not self.same_examples:
+        if drawn_a is None or drawn_b is None:
             return None, 0
         return float(np.var(drawn_a - drawn_b, ddof=1)), len(a.scores[0].sources)
 
     @cached_property
     def _drawn(self) -> dict[str, np.ndarray]:
         """For each system, the mean score of its seeds on test sets that are drawn anew."""
-        if self.metric not in OF_EXAMPLES:
+        if self.metric not in OF_EXAMPLES or not self.same_examples:
             return {}
         metric: Metric = self.metric  # type: ignore[assignment]
         drawn = {}
@@ -207,6 +211,16 @@ class Outcome:
             if len(by_seed) == len(system.scores):
                 drawn[system.name] = np.mean(by_seed, axis=0)
         return drawn
+
+    @property
+    def missing(self) -> dict[str, list[int]]:
+        """The seeds of each system that have no scores (yet), where there are such."""
+        known = {(one.system, one.seed) for system in self.systems for one in system.scores}
+        missing: dict[str, list[int]] = {}
+        for cell in self.plan.cells:
+            if (cell.system, cell.seed) not in known:
+                missing.setdefault(cell.system, []).append(cell.seed)
+        return missing
 
     @cached_property
     def same_examples(self) -> bool:

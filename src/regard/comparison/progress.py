@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -14,11 +15,15 @@ from regard.comparison.cells import Cell, Plan
 from regard.comparison.folder import Folder
 from regard.comparison.scores import Scores
 from regard.display import safe
+from regard.errors import counted
 from regard.recipes.reporter import Reporter
 from regard.training.forecast import duration
 
 EVERY = 1.0  # seconds between two pictures of the table
 TAIL = 8192  # bytes of a log that its last entry is found in
+MOST_ROWS = 20
+"""Runs that the table has, at most: of more, those that are trained, and those around them."""
+SOON = 10.0  # seconds before which nobody can tell how long it will take
 
 
 class Board:
@@ -32,16 +37,20 @@ class Board:
         self._live: Live | None = None
         self._drawn_at = 0.0
         self._began = time.monotonic()
-        self._done: set[int] = self._scored()
+        self._done = self._scored()
         self._at_start = len(self._done)
+        self._failed: dict[int, str] = {}
         self._share_at_start: dict[int, float] = {}
         self._found: dict[int, str] = {}
 
     def __enter__(self) -> Self:
         reporter = self._reporter
         left = len(self._runs) - len(self._done)
-        kept = f", {len(self._done)} are there already" if self._done else ""
-        reporter.say(f"{len(self._runs)} runs{kept}: training {left}, {self._jobs} at a time")
+        kept = f"{counted(len(self._done), 'run')} of {len(self._runs):,} done before; "
+        jobs = min(self._jobs, left)
+        reporter.say(
+            f"{kept if self._done else ''}training {counted(left, 'run')}, {jobs} at a time"
+        )
         if reporter.console.is_terminal and not reporter.quiet:
             self._live = Live(self._table(set()), console=reporter.console, auto_refresh=False)
             self._live.start()
@@ -52,21 +61,23 @@ class Board:
             self._live.update(self._table(set()), refresh=True)
             self._live.stop()
 
-    def update(self, running: set[int]) -> None:
-        """Show where the runs stand; running: the numbers of those that are being trained."""
-        for number in self._scored() - self._done:
+    def update(self, running: set[int], failed: Mapping[int, str]) -> None:
+        """Show how far the runs are; running: the numbers of those that are being trained."""
+        for number in sorted(self._scored() - self._done):
             self._done.add(number)
             if self._live is None:
                 self._say_done(number, running)
+        for number in sorted(set(failed) - set(self._failed)):
+            self._failed[number] = failed[number]
+            self._reporter.warn(failed[number])
         if self._live is not None and time.monotonic() - self._drawn_at >= EVERY:
             self._live.update(self._table(running), refresh=True)
             self._drawn_at = time.monotonic()
 
     def _say_done(self, number: int, running: set[int]) -> None:
-        cell = self._runs[number][0]
         count = f"{len(self._done)}/{len(self._runs)}"
-        left = self._left(running)
-        self._reporter.say(f"{count}  {cell.system}, seed {cell.seed}: {self._state(number)}{left}")
+        name = self._runs[number][0].label
+        self._reporter.say(f"{count}  {name}: {self._words(number)}{self._left(running)}")
 
     def _scored(self) -> set[int]:
         return {
@@ -80,28 +91,36 @@ class Board:
         table.title_justify = "left"
         for column in ("system", "seed", "state"):
             table.add_column(column, overflow="fold")
-        rows = [number for number in range(len(self._runs)) if self._is_shown(number, running)]
-        for number in rows:
+        for number in self._shown(running):
             cell = self._runs[number][0]
-            state = self._state(number) if number in self._done else "waiting"
-            if number in running and number not in self._done:
-                state = _training(cell, self._folder.run(cell))
+            state = self._state(number, running)
             table.add_row(Text(safe(cell.system)), str(cell.seed), Text(safe(state)))
         return table
 
-    def _is_shown(self, number: int, running: set[int]) -> bool:
-        """All of a few; of many, those that are running and the last that are done."""
-        if len(self._runs) <= 30:
-            return True
-        return number in running or number in sorted(self._done)[-10:]
+    def _shown(self, running: set[int]) -> list[int]:
+        """The runs of the table: all of a few; of many, those around the ones being trained."""
+        every = range(len(self._runs))
+        if len(every) <= MOST_ROWS:
+            return list(every)
+        middle = min(running, default=max(self._done, default=0))
+        first = max(0, min(middle - MOST_ROWS // 2, len(every) - MOST_ROWS))
+        window = set(every[first : first + MOST_ROWS])
+        return sorted(window | running)
 
-    def _state(self, number: int) -> str:
+    def _state(self, number: int, running: set[int]) -> str:
+        """What a run does, or has found."""
+        cell = self._runs[number][0]
+        if number in self._done:
+            return self._words(number)
+        if number in running:
+            return _training(cell, self._folder.run(cell))
+        return "failed" if number in self._failed else "waiting"
+
+    def _words(self, number: int) -> str:
         """What a run that is done has found, for a person. Its scores are read once."""
         if number not in self._found:
             scores = self._folder.scores(self._runs[number][0])
-            if scores is None:
-                return "waiting"
-            self._found[number] = _in_words(scores)
+            self._found[number] = _in_words(scores) if scores is not None else "damaged scores"
         return self._found[number]
 
     def _left(self, running: set[int]) -> str:
@@ -109,11 +128,11 @@ class Board:
         share = float(len(self._done) - self._at_start)
         for number in running - self._done:
             cell = self._runs[number][0]
-            now = _share(cell, _last_entry(self._folder.run(cell)))
+            now = min(1.0, _share(cell, _last_entry(self._folder.run(cell))))
             before = self._share_at_start.setdefault(number, now)
             share += now - before
         passed = time.monotonic() - self._began
-        if share < 0.05 or passed < 10:
+        if share < 0.05 or passed < SOON:
             return ""
         wanted = len(self._runs) - self._at_start - sum(self._share_at_start.values())
         left = max(0.0, passed / share * (wanted - share))
@@ -137,10 +156,11 @@ def _training(cell: Cell, run: Path) -> str:
     entry = _last_entry(run)
     if entry is None:
         return "preparing"
-    share = min(1.0, _share(cell, entry))
-    loss = entry.get("loss")
-    words = f", loss {loss:.3f}" if isinstance(loss, float) else ""
-    return f"{share:.0%}: step {entry.get('step', 0):,}{words}"
+    share = _share(cell, entry)
+    if share >= 1:
+        return "scoring"
+    loss = f", loss {_number(entry, 'loss'):.3f}" if "loss" in entry else ""
+    return f"{share:.0%}: step {_number(entry, 'step'):,.0f}{loss}"
 
 
 def _share(cell: Cell, entry: dict[str, object] | None) -> float:
@@ -148,16 +168,17 @@ def _share(cell: Cell, entry: dict[str, object] | None) -> float:
     if entry is None:
         return 0.0
     train = cell.config.train
-
-    def number(name: str) -> float:
-        value = entry.get(name, 0)
-        return float(value) if isinstance(value, int | float) else 0.0
-
-    if train.minutes and "seconds" in entry:
-        return number("seconds") / (60 * train.minutes)
+    share = _number(entry, "step") / max(1, train.steps)
     if train.epochs:
-        return number("epoch") / train.epochs
-    return number("step") / max(1, train.steps)
+        share = _number(entry, "epoch") / train.epochs
+    if train.minutes:
+        share = max(share, _number(entry, "seconds") / (60 * train.minutes))
+    return share
+
+
+def _number(entry: dict[str, object], name: str) -> float:
+    value = entry.get(name, 0)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _last_entry(run: Path) -> dict[str, object] | None:

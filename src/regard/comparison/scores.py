@@ -1,11 +1,9 @@
-"""What is kept of a run that was trained and scored: one JSON file."""
+"""What is kept of a run that was trained and scored."""
 
-import json
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,17 +11,14 @@ import torch
 
 import regard
 from regard.comparison.cells import Cell
+from regard.comparison.experiment import METRICS
 from regard.config import to_settings
-from regard.errors import UserError
-from regard.files import write_text
-from regard.files.reading import parse_json, read_bytes
 from regard.models.parts import Parts
 from regard.nn.devices import pick_device
 from regard.recipes.evaluation import evaluate
 from regard.recipes.text_evaluation import evaluate_texts
 from regard.runs.run import Run
 
-LARGEST = 256 * 2**20  # bytes of a file of scores
 POINTS = 400
 """Points of a learning curve, at most."""
 
@@ -64,47 +59,21 @@ class Scores:
     references: list[list[str]] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
 
-    def save(self, path: Path) -> None:
-        write_text(path, json.dumps(asdict(self), ensure_ascii=False))
-
-    @classmethod
-    def read(cls, path: Path) -> "Scores | None":
-        """The scores of a file; None: there is none, or it is damaged, so they are made again."""
-        try:
-            values = parse_json(read_bytes(path, LARGEST))
-        except (OSError, UserError, ValueError):
-            return None
-        try:
-            return cls(**values)
-        except TypeError:
-            return None
-
 
 def score(run: Run, cell: Cell, split: str, *, parts: Parts = None) -> Scores:
     """Score a finished run by the search of a cell."""
     searching = Run(run.path, run.config, run.source, run.target, run.manifest)
     searching.config = replace(run.config, search=cell.config.search)
     device = cell.config.train.device
-    objective = run.config.train.objective
-    facts = _of_training(run)
-    if objective != "translate":
-        text = evaluate_texts(searching, split=split, device=device, parts=parts).as_dict()
-        return Scores(
-            **_identity(cell, run),
-            **facts,
-            values=_numbers(text),
-            signature=None,
-            tokenize="13a",
-            decoding=None,
-            seen_in_training=None,
-            examples=int(text["texts"] or 0),
-        )
+    trained = trained_only(run, cell)
+    if run.config.train.objective != "translate":
+        texts = evaluate_texts(searching, split=split, device=device, parts=parts)
+        return replace(trained, values=_numbers(texts.as_dict()), examples=texts.texts)
 
     evaluation = evaluate(searching, split=split, device=device, parts=parts)
     report = evaluation.report
-    return Scores(
-        **_identity(cell, run),
-        **facts,
+    return replace(
+        trained,
         values=_numbers(report.as_dict()) | evaluation.metrics,
         signature=report.bleu_signature,
         tokenize=evaluation.tokenize,
@@ -112,8 +81,22 @@ def score(run: Run, cell: Cell, split: str, *, parts: Parts = None) -> Scores:
         seen_in_training=evaluation.seen_in_training,
         examples=report.examples,
         sources=[pair.source for pair in evaluation.pairs],
-        references=evaluation.references,
+        references=[list(answers) for answers in evaluation.references],
         answers=evaluation.answers,
+    )
+
+
+def trained_only(run: Run, cell: Cell) -> Scores:
+    """What is kept of a run that only others start from: how it was trained, without scores."""
+    return Scores(
+        **_identity(cell, run),
+        **_of_training(run),
+        values={},
+        signature=None,
+        tokenize=run.config.data.bleu_tokenize,
+        decoding=None,
+        seen_in_training=None,
+        examples=0,
     )
 
 
@@ -133,9 +116,8 @@ def _identity(cell: Cell, run: Run) -> dict[str, Any]:
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
     """The scores among the fields of a report."""
-    return {
-        name: value for name, value in values.items() if value is None or isinstance(value, float)
-    }
+    known = {name: values[name] for name in METRICS if name in values}
+    return {name: None if value is None else float(value) for name, value in known.items()}
 
 
 def _of_training(run: Run) -> dict[str, Any]:
