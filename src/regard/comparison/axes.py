@@ -8,7 +8,7 @@ MOST_TICKS = 5
 ROOM = 0.06
 """What is free beyond the smallest and the largest value, as a share of what lies between."""
 MANY_TIMES = 12.0
-"""A scale is logarithmic from here on: the largest value as a multiple of the smallest."""
+"""Costs have a logarithmic scale from here on: the largest as a multiple of the smallest."""
 CLOSE = 0.09
 """Ticks nearer than this share of an axis would write over one another on a phone."""
 UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -38,13 +38,18 @@ def axis(
     values: Sequence[float],
     *,
     limits: tuple[float, float] = NO_LIMITS,
-    may_be_log: bool = False,
+    log_from: float = math.inf,
 ) -> Axis:
-    """An axis on which all the values have room, without going beyond the limits."""
-    low = min(max(min(values), limits[0]), limits[1])
-    high = max(min(max(values), limits[1]), limits[0])
-    if may_be_log and _is_wide(low, high):
-        return _log_axis(name, low, high)
+    """An axis on which all the values have room, without going beyond the limits.
+
+    It is logarithmic where the largest value is `log_from` times the smallest, or more.
+    Values that are not finite, such as the loss of a training that failed, have no place on it.
+    """
+    known = [value for value in values if math.isfinite(value)] or [0.0]
+    low = min(max(min(known), limits[0]), limits[1])
+    high = max(min(max(known), limits[1]), limits[0])
+    if _is_wide(low, high, log_from):
+        return _log_axis(f"{name}, log scale", low, high)
     room = ROOM * (high - low)
     if room <= 1e-9 * abs(high):  # all values are the same
         room = 0.05 * abs(high) or 1.0
@@ -53,21 +58,23 @@ def axis(
     return Axis(name, low, high, _ticks(low, high))
 
 
-def time_axis(name: str, seconds: Sequence[float]) -> tuple[Axis, float]:
+def time_axis(
+    name: str, seconds: Sequence[float], *, log_from: float = math.inf
+) -> tuple[Axis, float]:
     """An axis of time in a unit that suits the longest, and how many seconds the unit has."""
     longest = max(seconds)
     length, unit = next((pair for pair in UNITS if longest >= 2 * pair[0]), UNITS[-1])
     values = [value / length for value in seconds]
     limits = (0.0, math.inf)
-    return axis(f"{name}, {unit}", values, limits=limits, may_be_log=True), length
+    return axis(f"{name}, {unit}", values, limits=limits, log_from=log_from), length
 
 
 def axis_of_numbers(name: str, numbers: Sequence[float]) -> Axis:
     """An axis whose ticks are these numbers, such as depths or widths."""
     low = min(numbers)
     high = max(numbers)
-    is_log = _is_wide(low, high)
-    room = (high / low) ** ROOM if is_log else ROOM * (high - low)
+    is_log = _is_wide(low, high, MANY_TIMES)
+    room = (high / low) ** ROOM if is_log else ROOM * (high - low) or 1.0
     bounds = (low / room, high * room) if is_log else (low - room, high + room)
     bare = Axis(name, *bounds, (), is_log)
     ticks: list[tuple[float, str]] = []
@@ -82,8 +89,8 @@ def axis_of_names(name: str, labels: Mapping[float, str]) -> Axis:
     return Axis(name, min(labels) - 0.5, max(labels) + 0.5, list(labels.items()))
 
 
-def _is_wide(low: float, high: float) -> bool:
-    return low > 0 and high / low >= MANY_TIMES
+def _is_wide(low: float, high: float, times: float) -> bool:
+    return low > 0 and high / low >= times
 
 
 def _log_axis(name: str, low: float, high: float) -> Axis:

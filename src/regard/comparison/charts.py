@@ -6,7 +6,7 @@ report.css.
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
@@ -25,6 +25,9 @@ ROW = 56
 STROKES = 1000
 """Units across of the box that lines are drawn in."""
 MOST_MARKS = 8
+"""Marks of a line."""
+CROWD = 10
+"""Lines from which on each has a third of these marks, or nobody would see the lines."""
 LETTER = 7.2
 """Pixels of a letter in a chart, rather too many than too few."""
 WIDTHS = {"narrow": 235, "wide": 410}
@@ -123,24 +126,28 @@ def safe_html(text: object) -> str:
     return html(page_text(text))
 
 
-def legend(looks: dict[str, Look], *, has_lines: bool = False) -> str:
-    """The names of the systems, each with its mark."""
-    items = []
-    for name, look in looks.items():
-        line = ""
-        if has_lines:
-            line = f'<line class="line {look.dash}" x1="0" x2="40" y1="8" y2="8"/>'
-        width = 40 if has_lines else 16
-        sign = (
-            f'<svg class="key {look.colour}" width="{width}" height="16" aria-hidden="true">{line}'
-            f'<path class="mark" transform="translate({width / 2:g} 8)" d="{look.mark}"/></svg>'
-        )
-        items.append(f"<li>{sign} <bdi>{safe_html(name)}</bdi></li>")
-    return f'<ul class="legend">{"".join(items)}</ul>'
+def key(look: Look, *, has_line: bool = False) -> str:
+    """The mark of a system, as a picture between words."""
+    width = 40 if has_line else 16
+    line = f'<line class="line {look.dash}" x1="0" x2="40" y1="8" y2="8"/>' if has_line else ""
+    return (
+        f'<svg class="key {look.colour}" width="{width}" height="16" aria-hidden="true">{line}'
+        f'<path class="mark" transform="translate({width / 2:g} 8)" d="{look.mark}"/></svg>'
+    )
+
+
+def legend(looks: Mapping[str, Look], *, has_lines: bool = False, is_beside: bool = False) -> str:
+    """The names of the systems, each with its mark; is_beside: next to a chart if there is room."""
+    items = [
+        f"<li>{key(look, has_line=has_lines)} <bdi>{safe_html(name)}</bdi></li>"
+        for name, look in looks.items()
+    ]
+    place = " beside" if is_beside else ""
+    return f'<ul class="legend{place}">{"".join(items)}</ul>'
 
 
 def chart(
-    key: str,
+    name: str,
     title: str,
     description: str,
     across: Axis,
@@ -151,7 +158,7 @@ def chart(
 ) -> str:
     """Lines and points between two axes.
 
-    key names the chart in the page; has_names: each point has the name of its series beside it,
+    name: of the chart in the page; has_names: each point has the name of its series beside it,
     where there is room.
     """
     parts = [*_grid(across, up), *_thin_lines(across, up, series)]
@@ -161,34 +168,34 @@ def chart(
         parts.append(_lines([one.points], across, up, f"line {one.look.colour} {one.look.dash}"))
         parts += _dots(across, up, one)
     for one in series:
-        parts += _marks(across, up, one)
+        parts += _marks(across, up, one, MOST_MARKS // 3 if len(series) >= CROWD else MOST_MARKS)
     if has_names:
         parts += _names(across, up, series)
-    return _svg(key, "plot", TOP + HEIGHT + BELOW, title, description, parts)
+    return _svg(name, "plot", TOP + HEIGHT + BELOW, title, description, parts)
 
 
-def dot_plot(key: str, title: str, description: str, across: Axis, rows: Sequence[Row]) -> str:
+def dot_plot(name: str, title: str, description: str, across: Axis, rows: Sequence[Row]) -> str:
     """A row for each system: its mean and interval, and below it its seeds."""
     height = ROW * len(rows)
     parts = [*_upright_lines(across, 0, height)]
     for number, row in enumerate(rows):
         parts += _row(across, row, ROW * number)
     parts.append(_axis_name(across, height))
-    return _svg(key, "rows", height + BELOW, title, description, parts)
+    return _svg(name, "rows", height + BELOW, title, description, parts)
 
 
 # the frame
 
 
 def _svg(
-    key: str, kind: str, height: int, title: str, description: str, parts: Iterable[str]
+    name: str, kind: str, height: int, title: str, description: str, parts: Iterable[str]
 ) -> str:
     content = "".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart {kind}" height="{height}" '
-        f'role="img" aria-labelledby="{key}-title" aria-describedby="{key}-words">'
-        f'<title id="{key}-title">{safe_html(title)}</title>'
-        f'<desc id="{key}-words">{safe_html(description)}</desc>{content}</svg>'
+        f'role="img" aria-labelledby="{name}-title" aria-describedby="{name}-words">'
+        f'<title id="{name}-title">{safe_html(title)}</title>'
+        f'<desc id="{name}-words">{safe_html(description)}</desc>{content}</svg>'
     )
 
 
@@ -260,7 +267,7 @@ def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
 
 def _intervals(across: Axis, up: Axis, series: Series) -> Iterator[str]:
     for point in series.points:
-        if point.low is None or point.high is None:
+        if point.low is None or point.high is None or not isfinite(point.high - point.low):
             continue
         x = _right(across, point.x)
         low = _down(up, point.low)
@@ -283,10 +290,10 @@ def _dot(x: str, y: float, look: Look, words: str) -> str:
     return f'<circle class="dot {look.colour}" cx="{x}" cy="{y}" r="3.5">{told}</circle>'
 
 
-def _marks(across: Axis, up: Axis, series: Series) -> Iterator[str]:
+def _marks(across: Axis, up: Axis, series: Series, most: int) -> Iterator[str]:
     """A mark on each point; of many points, on a few, at places of the series' own."""
     known = [point for point in series.points if isfinite(point.y)]
-    distance = -(-len(known) // MOST_MARKS)
+    distance = -(-len(known) // most)
     first = series.look.number % distance if distance else 0
     for point in known[first :: distance or 1]:
         yield _mark(_right(across, point.x), _down(up, point.y), series.look, point.words)
@@ -302,11 +309,11 @@ def _mark(x: str, y: float, look: Look, words: str) -> str:
 
 def _row(across: Axis, row: Row, top: int) -> Iterator[str]:
     y = top + 32
-    yield f'<text class="tick end" x="100%" y="{top + 17}">{safe_html(row.score)}</text>'
+    yield f'<text class="score end" x="100%" y="{top + 17}">{safe_html(row.score)}</text>'
     for width, pixels in (("narrow", 290), ("wide", 640)):
         label = fitted(row.name, pixels - LETTER * (len(row.score) + 2))
         yield f'<text class="name {width}" x="0" y="{top + 17}">{safe_html(label)}</text>'
-    if row.low is not None and row.high is not None:
+    if row.low is not None and row.high is not None and isfinite(row.high - row.low):
         low = _right(across, row.low)
         high = _right(across, row.high)
         yield (

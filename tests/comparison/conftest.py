@@ -1,0 +1,142 @@
+"""Outcomes of comparisons that nobody had to train."""
+
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regard.comparison.cells import Cell, Plan
+from regard.comparison.outcome import Outcome
+from regard.comparison.scores import Scores
+from regard.scoring.metrics import bleu, chrf, exact_match
+
+WORDS = ("the", "old", "cat", "sees", "a", "small", "red", "house", "near", "my", "garden", ".")
+BUDGET = dict.fromkeys(("steps", "epochs", "tokens", "minutes", "parameters"))
+MACHINE = {
+    "system": "Linux x86_64",
+    "processor": "Imaginary CPU 3000",
+    "threads": 1,
+    "python": "3.11.2",
+    "torch": "2.9.0",
+    "regard": "0.1.0",
+}
+
+Settings = Mapping[str, Mapping[str, Any]]
+
+
+def build_outcome(
+    qualities: Mapping[str, float] | None = None,
+    *,
+    seeds: Sequence[int] = (1, 2, 3),
+    settings: Mapping[str, Settings] | None = None,
+    budget: Mapping[str, Any] | None = None,
+    examples: int = 40,
+    has_answers: bool = True,
+    scored: Callable[[Cell], bool] = lambda cell: True,
+    change: Callable[[Scores], Scores] = lambda scores: scores,
+    **plan: Any,
+) -> Outcome:
+    """An outcome whose systems answer right about as often as `qualities` say, from 0 to 1.
+
+    settings: of each system. has_answers: False for language models. scored: which cells are.
+    change: a last word on the scores of each cell. The rest are fields of the plan.
+    """
+    qualities = qualities or {"small": 0.5, "large": 0.9}
+    settings = settings or {}
+    cells = [
+        Cell(name, seed, {**settings.get(name, {})}, f"run-{place}-{seed}", f"{place}-{seed}")
+        for place, name in enumerate(qualities)
+        for seed in seeds
+    ]
+    facts: dict[str, Any] = {
+        "name": "made",
+        "question": "Which size?",
+        "metric": None,
+        "split": "test",
+        "axes": ["size"],
+        "decisions": [],
+        "command": "regard compare made.toml --out comparisons/made",
+    }
+    planned = Plan(**{**facts, **plan}, budget={**BUDGET, **(budget or {})}, cells=cells)
+    known = [
+        change(build_scores(cell, qualities[cell.system], examples, has_answers))
+        for cell in cells
+        if scored(cell)
+    ]
+    return Outcome(planned, known)
+
+
+def build_scores(cell: Cell, quality: float, examples: int, has_answers: bool) -> Scores:
+    """The scores of a cell, drawn from its name and seed."""
+    rng = np.random.default_rng([zlib.crc32(cell.system.encode("utf-8", "replace")), cell.seed])
+    place = int(cell.key.partition("-")[0])
+    curve = _curve(rng, quality, seconds=40.0 + 20 * place)
+    loss = curve[-1][2]
+    values: dict[str, float | None] = {"loss": loss, "token_accuracy": quality}
+    texts: dict[str, Any] = {}
+    if has_answers:
+        texts = _texts(rng, quality, examples)
+        values["bleu"] = bleu(texts["answers"], texts["references"]).score
+        values["chrf"] = chrf(texts["answers"], texts["references"]).score
+        values["exact_match"] = exact_match(texts["answers"], texts["references"])
+    else:
+        values["bits_per_character"] = loss / math.log(2) / 4
+    return Scores(
+        system=cell.system,
+        seed=cell.seed,
+        key=cell.key,
+        run=cell.run_name,
+        settings=cell.settings,
+        values=values,
+        signature="nrefs:1|case:mixed|eff:no|tok:13a" if has_answers else None,
+        tokenize="13a",
+        parameters=400_000 + 150_000 * place,
+        steps=600,
+        epochs=3.0,
+        tokens=1.2e6,
+        seconds=curve[-1][1],
+        decoding=9000.0 / (1 + place) if has_answers else None,
+        curve=curve,
+        seen_in_training=0 if has_answers else None,
+        device="cpu",
+        machine=MACHINE,
+        examples=examples,
+        **texts,
+    )
+
+
+def _texts(rng: np.random.Generator, quality: float, examples: int) -> dict[str, Any]:
+    """Sources of 1 to 12 words, the same for all, and answers with a wrong word here and there."""
+    sources = []
+    references = []
+    answers = []
+    for number in range(examples):
+        length = 1 + number % len(WORDS)
+        words = [WORDS[(number + number // 12 + 5 * place) % len(WORDS)] for place in range(length)]
+        sources.append(" ".join(words))
+        references.append([" ".join(reversed(words))])
+        answer = list(reversed(words))
+        if rng.random() > quality:
+            answer[int(rng.integers(length))] = "dog"
+        answers.append(" ".join(answer))
+    return {"sources": sources, "references": references, "answers": answers}
+
+
+def _curve(
+    rng: np.random.Generator, quality: float, seconds: float
+) -> list[tuple[int, float, float]]:
+    """A dev loss that falls: steps, seconds and loss."""
+    floor = 0.4 + 0.8 * (1 - quality)
+    return [
+        (step, seconds * step / 600, floor + 3 * math.exp(-step / 120) + 0.01 * rng.random())
+        for step in range(50, 601, 50)
+    ]
+
+
+@pytest.fixture
+def made_outcome() -> Callable[..., Outcome]:
+    """`build_outcome`: an outcome that nobody had to train."""
+    return build_outcome
