@@ -148,3 +148,34 @@ def test_p_is_about_that_of_sacrebleus_paired_test(rate: float) -> None:
     theirs = scores["BLEU"][1].p_value
     ours = paired_bootstrap(good, other, REFERENCES, metric="bleu").p
     assert ours / 2 == pytest.approx(theirs, abs=0.03)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_resampled_scores_are_those_of_the_test_set_drawn_anew(metric: Metric):
+    references = [[text] for text in spoil([" ".join(WORDS)] * 30, 0.5, 1)]
+    outputs = spoil([answers[0] for answers in references], 0.3, 2)
+    scores = significance.resampled(outputs, references, metric=metric, samples=40)
+    assert scores.shape == (40,)
+
+    rng = np.random.default_rng(12345)  # the default of every call: systems are drawn alike
+    lines = rng.integers(30, size=30).tolist()
+    drawn = [outputs[line] for line in lines], [references[line] for line in lines]
+    whole = significance._scorer(*drawn, metric, "13a")(np.ones(30, dtype=np.int64))
+    assert scores[0] == pytest.approx(whole, abs=1e-9)
+
+
+def test_resampled_scores_have_the_spread_of_the_binomial_distribution():
+    """Of 400 answers of which half are right: a standard deviation of √(0.25 / 400)."""
+    references = [["yes"]] * 400
+    outputs = ["yes", "no"] * 200
+    scores = significance.resampled(outputs, references, metric="exact_match", samples=2000)
+    assert scores.mean() == pytest.approx(0.5, abs=0.003)
+    assert scores.std() == pytest.approx(0.025, rel=0.1)
+
+
+def test_the_difference_of_resampled_scores_is_that_of_the_paired_bootstrap():
+    references = [[text] for text in spoil([" ".join(WORDS)] * 50, 0.5, 3)]
+    a, b = [spoil([answers[0] for answers in references], rate, 4) for rate in (0.2, 0.4)]
+    gaps = significance.resampled(a, references) - significance.resampled(b, references)
+    whole = paired_bootstrap(a, b, references)
+    assert np.quantile(gaps, [0.025, 0.975]) == pytest.approx([whole.low, whole.high], abs=1e-9)

@@ -52,10 +52,9 @@ def _missing(outcome: Outcome) -> list[Doubt]:
     """Runs that failed, or were not trained yet."""
     if not outcome.missing:
         return []
-    listed = [
-        f"{name} ({_seeds(seeds)})" for name, seeds in list(outcome.missing.items())[:MOST_NAMED]
-    ]
-    return [Doubt("fair", f"Without scores: {_listed(listed)}.")]
+    missing = [f"{name} ({_seeds(seeds)})" for name, seeds in outcome.missing.items()]
+    more = f"; and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    return [Doubt("fair", f"Without scores: {'; '.join(missing[:MOST_NAMED])}{more}.")]
 
 
 def _other_tokens(outcome: Outcome) -> list[Doubt]:

@@ -1,0 +1,125 @@
+"""The folder of a comparison: what is damaged is made again, what is somebody else's is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from regard.comparison.cells import Cell
+from regard.comparison.folder import Folder
+from regard.errors import UserError
+
+
+@pytest.fixture
+def outcome(made_outcome):
+    return made_outcome()
+
+
+@pytest.fixture
+def folder(tmp_path, outcome):
+    """A folder with a plan and the scores of all of its cells."""
+    folder = Folder(tmp_path / "comparison")
+    folder.make()
+    folder.keep_plan(outcome.plan, "this one")
+    for system in outcome.systems:
+        for scores in system.scores:
+            folder.keep_scores(cell_of(outcome, scores), scores)
+    return folder
+
+
+def cell_of(outcome, scores) -> Cell:
+    return next(cell for cell in outcome.plan.cells if cell.key == scores.key)
+
+
+def test_plan_and_scores_are_read_as_they_were_written(folder, outcome):
+    assert folder.plan() == outcome.plan
+    assert folder.plan("this one") == outcome.plan
+    assert folder.plan("another one") is None
+    cell = outcome.plan.cells[0]
+    scores = outcome.systems[0].scores[0]
+    kept = folder.scores(cell)
+    assert replace(kept, curve=scores.curve) == scores
+    assert [tuple(point) for point in kept.curve] == scores.curve
+
+
+def test_scores_are_those_of_a_system_by_any_name(folder, outcome):
+    renamed = replace(outcome.plan.cells[0], system="other name")
+    assert folder.scores(renamed).system == "other name"
+
+
+DAMAGES = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"{}",
+    b'{"sum": "", "values": {}}',
+    b'{"values": []}',
+    b"\xff\xfe",
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", DAMAGES, ids=range(len(DAMAGES)))
+def test_damage_is_the_same_as_nothing(folder, outcome, content):
+    cell = outcome.plan.cells[0]
+    (folder.path / "experiment.json").write_bytes(content)
+    next((folder.path / "scores").glob(f"{cell.key}.json")).write_bytes(content)
+    assert folder.plan() is None
+    assert folder.has_plan
+    assert folder.scores(cell) is None
+
+
+def test_every_changed_character_is_noticed(folder, outcome):
+    cell = outcome.plan.cells[0]
+    file = folder.path / "scores" / f"{cell.key}.json"
+    content = file.read_bytes()
+    sound = folder.scores(cell)
+    for place in range(0, len(content) - 1, 41):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert folder.scores(cell) in (None, sound), place  # a space may be another space
+
+
+def test_files_of_another_version_are_the_same_as_nothing(folder, outcome):
+    cell = outcome.plan.cells[0]
+    for file in (folder.path / "experiment.json", folder.path / "scores" / f"{cell.key}.json"):
+        text = json.dumps({"identity": "this one", "new": 1})
+        import hashlib
+
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        file.write_text(f'{{"sum": "{digest}", "values": {text}}}')
+    assert folder.plan() is None
+    assert folder.scores(cell) is None
+
+
+def test_scores_under_another_name_are_not_taken(folder, outcome):
+    one, other = outcome.plan.cells[:2]
+    scores = folder.path / "scores"
+    (scores / f"{one.key}.json").write_bytes((scores / f"{other.key}.json").read_bytes())
+    assert folder.scores(one) is None
+
+
+def test_a_run_is_found_by_its_hash(folder, outcome):
+    cell = outcome.plan.cells[0]
+    assert folder.run(cell).name == cell.run_name
+    other = folder.path / "runs" / f"older-name-seed-1-{cell.run}"
+    other.mkdir()
+    (folder.path / "runs" / f".{cell.run_name}.lock").touch()
+    assert folder.run(cell) == other
+    assert folder.run(outcome.plan.cells[1]) != other
+
+
+def test_what_is_not_ours_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match=r"holds something else \(thesis\.tex\); choose another"):
+        Folder(tmp_path).make()
+    with pytest.raises(UserError, match="not a folder"):
+        Folder(tmp_path / "thesis.tex").make()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    Folder(tmp_path).make()
+    Folder(tmp_path).make()
+    assert Folder(tmp_path).plan() is None
+    assert not Folder(tmp_path).has_plan
