@@ -90,7 +90,7 @@ def axis_of_names(name: str, labels: Mapping[float, str]) -> Axis:
 
 
 def _is_wide(low: float, high: float, times: float) -> bool:
-    return low > 0 and high / low >= times
+    return low > 0 and times <= high / low < math.inf
 
 
 def _log_axis(name: str, low: float, high: float) -> Axis:

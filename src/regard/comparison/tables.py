@@ -264,9 +264,9 @@ def shown_budget(outcome: Outcome) -> str:
     """What was the same for all systems: 600 training steps, 1,000,000 parameters."""
     words = []
     for name, value in outcome.plan.budget.items():
-        if value is None:
-            continue
-        is_name = isinstance(value, str)
-        amount = f"as many as {value}:" if is_name else f"{value:,.10g}"
-        words.append(f"{amount} {BUDGETS.get(name, name)}")
+        noun = BUDGETS.get(name, name)
+        if isinstance(value, str):
+            words.append(f"as many {noun} as {value}")
+        elif value is not None:
+            words.append(f"{value:,.10g} {noun}")
     return ", ".join(words)
