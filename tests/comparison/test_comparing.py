@@ -1,21 +1,10 @@
 """A comparison from its experiment to its report, whatever happens between."""
 
-import json
-import os
-import random
-import signal
-import time
 from pathlib import Path
 
 import pytest
 
-import regard
-from regard.comparison.comparing import prepare
 from regard.comparison.folder import Folder
-from regard.errors import Failed, UserError
-from regard.files.lock import lock
-from regard.nn.scores import ScaledDot
-from regard.recipes.reporter import Reporter
 
 TOY = """
 question = "Which score?"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from regard.comparison import outcome as outcomes
-from regard.comparison.cells import Cell, Plan
 from regard.comparison.doubts import doubts, verdict
 from regard.comparison.outcome import Outcome
 
@@ -15,7 +14,7 @@ ALARMS = 0.08
 """The share of comparisons of a system with itself that may be called different, at 0.05."""
 EXAMPLES = 40
 DRAWS = 40  # test sets that are drawn, instead of a thousand: so many comparisons take long
-WORDS = "the old cat sees a small red house near my garden today".split()
+WORDS = ["the", "old", "cat", "sees", "a", "small", "red", "house", "near", "my", "garden", "today"]
 
 
 @pytest.fixture

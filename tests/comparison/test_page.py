@@ -69,12 +69,30 @@ def read(page: str) -> Structure:
     assert not {"script", "img", "link", "iframe"} & {tag for tag, _ in structure.elements}
     assert "http" not in page.replace(NAMESPACE, "").replace("http-equiv", "")
     assert "url(" not in page
-    for svg in re.findall("<svg.*?</svg>(?:.*?</svg>)*?(?=<(?:/figure|p|figcaption))", page, re.S):
-        ElementTree.fromstring(svg[: svg.rindex("</svg>") + len("</svg>")])
+    for drawing in drawings(page):
+        ElementTree.fromstring(drawing)
     assert (
         "nan" not in re.sub("<text.*?</text>|<title.*?</title>|<desc.*?</desc>", "", page).split()
     )
     return structure
+
+
+def drawings(page: str) -> list[str]:
+    """Each SVG of a page, with those inside it."""
+    found = []
+    depth = 0
+    start = 0
+    for tag in re.finditer("<svg[ >]|</svg>", page):
+        if tag.group() == "</svg>":
+            depth -= 1
+            if depth == 0:
+                found.append(page[start : tag.end()])
+            continue
+        if depth == 0:
+            start = tag.start()
+        depth += 1
+    assert depth == 0
+    return found
 
 
 def words(page: str) -> str:

@@ -118,7 +118,7 @@ def test_odd_lines_of_a_log_do_no_harm(folder, outcome, lines, monkeypatch):
 def test_of_many_runs_those_around_the_ones_being_trained(folder, made_outcome, monkeypatch):
     monkeypatch.setattr(progress, "EVERY", 0.0)
     outcome = made_outcome({f"system {number}": 0.5 for number in range(20)}, examples=2)
-    reporter, stream = terminal()
+    reporter, _stream = terminal()
     board = Board(outcome.plan, folder, 1, reporter)
     shown = board._shown({30})
     assert 30 in shown

@@ -1,5 +1,6 @@
 """Student's t by the tables of textbooks, and what is made of it."""
 
+import itertools
 import math
 
 import numpy as np
@@ -40,7 +41,7 @@ def test_the_tails_go_down_from_one_to_nothing():
     for freedom in (1, 1.5, 4, 50, 999, 1001):
         tails = [t_tails(t, freedom) for t in np.linspace(0, 40, 200)]
         assert tails[0] == pytest.approx(1.0, abs=1e-5)
-        assert all(before >= after >= 0 for before, after in zip(tails, tails[1:]))
+        assert all(before >= after >= 0 for before, after in itertools.pairwise(tails))
 
 
 def test_the_spread_of_three_seeds():
