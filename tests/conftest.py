@@ -9,7 +9,7 @@ import runpy
 import signal
 import subprocess
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ hypothesis.settings.load_profile("regard")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ASKED = str(Path(__file__).with_name("asked.py"))
-FORKED = str(Path(__file__).with_name("comparison") / "forked.py")
 Settings = dict[str, dict[str, Any]]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -189,46 +188,3 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, and we stand in it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-class Comparing:
-    """`regard compare …` in a process of its own, and what came of it."""
-
-    def __init__(self, processes: Any, folder: Path, place: Path, words: tuple[str, ...]) -> None:
-        self.folder = folder
-        given = {"words": ["compare", *words], "folder": str(folder), "place": str(place)}
-        self.process = processes.Process(target=runpy.run_path, args=(FORKED, given))
-        self.process.start()
-
-    def end(self) -> subprocess.CompletedProcess[str]:
-        """Wait for it."""
-        self.process.join(180)
-        if self.process.exitcode is None:
-            self.process.kill()
-            raise subprocess.TimeoutExpired("regard compare", 180)
-        out, err = [(self.folder / name).read_text("utf-8") for name in ("out", "err")]
-        return subprocess.CompletedProcess("regard compare", self.process.exitcode, out, err)
-
-    @property
-    def started(self) -> list[str]:
-        """The command line of each run that it has started."""
-        file = self.folder / "started"
-        return file.read_text().splitlines() if file.exists() else []
-
-
-@pytest.fixture
-def comparing(
-    processes: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Comparing]]:
-    """comparing("file.toml", …) starts `regard compare` in tmp_path; none outlives its test."""
-    started = []
-
-    def start(*words: object, place: Path = tmp_path) -> Comparing:
-        folder = tmp_path_factory.mktemp("comparing")
-        started.append(Comparing(processes, folder, place, tuple(map(str, words))))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.process.kill()
-        one.process.join()

@@ -1,8 +1,11 @@
-"""Outcomes of comparisons that nobody had to train."""
+"""Outcomes that nobody had to train, and `regard compare` in a process of its own."""
 
 import math
+import runpy
+import subprocess
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ MACHINE = {
     "regard": "0.1.0",
 }
 
+FORKED = str(Path(__file__).with_name("forked.py"))
 Settings = Mapping[str, Mapping[str, Any]]
 
 
@@ -140,3 +144,46 @@ def _curve(
 def made_outcome() -> Callable[..., Outcome]:
     """`build_outcome`: an outcome that nobody had to train."""
     return build_outcome
+
+
+class Comparing:
+    """`regard compare …` in a process of its own, and what came of it."""
+
+    def __init__(self, processes: Any, folder: Path, place: Path, words: Sequence[str]) -> None:
+        self._folder = folder
+        given = {"words": ["compare", *words], "folder": str(folder), "place": str(place)}
+        self.process = processes.Process(target=runpy.run_path, args=(FORKED, given))
+        self.process.start()
+
+    def end(self) -> subprocess.CompletedProcess[str]:
+        """Wait for it."""
+        self.process.join(180)
+        if self.process.exitcode is None:
+            self.process.kill()
+            raise subprocess.TimeoutExpired("regard compare", 180)
+        out, err = [(self._folder / name).read_text("utf-8") for name in ("out", "err")]
+        return subprocess.CompletedProcess("regard compare", self.process.exitcode, out, err)
+
+    @property
+    def started(self) -> list[str]:
+        """The command line of each run that it has started."""
+        file = self._folder / "started"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture(scope="session")
+def comparing(
+    processes: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Comparing]]:
+    """comparing(place, "file.toml", …) starts `regard compare` in a folder; none outlives us."""
+    started = []
+
+    def start(place: Path, *words: object) -> Comparing:
+        folder = tmp_path_factory.mktemp("comparing")
+        started.append(Comparing(processes, folder, place, [str(word) for word in words]))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.join()
