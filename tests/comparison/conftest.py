@@ -51,7 +51,7 @@ def build_outcome(
     qualities = qualities or {"small": 0.5, "large": 0.9}
     settings = settings or {}
     cells = [
-        Cell(name, seed, {**settings.get(name, {})}, f"run-{place}-{seed}", f"{place}-{seed}")
+        Cell(name, seed, {**settings.get(name, {})}, f"a{place:03x}{seed:08x}", _key(place, seed))
         for place, name in enumerate(qualities)
         for seed in seeds
     ]
@@ -73,10 +73,15 @@ def build_outcome(
     return Outcome(planned, known)
 
 
+def _key(place: int, seed: int) -> str:
+    """A hash, as it were, that tells its system and seed."""
+    return f"{place:04x}{seed:08x}"
+
+
 def build_scores(cell: Cell, quality: float, examples: int, has_answers: bool) -> Scores:
     """The scores of a cell, drawn from its name and seed."""
     rng = np.random.default_rng([zlib.crc32(cell.system.encode("utf-8", "replace")), cell.seed])
-    place = int(cell.key.partition("-")[0])
+    place = int(cell.key[:4], 16)
     curve = _curve(rng, quality, seconds=40.0 + 20 * place)
     loss = curve[-1][2]
     values: dict[str, float | None] = {"loss": loss, "token_accuracy": quality}

@@ -294,7 +294,7 @@ def test_a_run_that_fails_does_not_end_the_others(comparing, tmp_path):
     [
         ("", "nothing to compare"),
         ("seeds = [", "toy.toml"),
-        (TOY.replace("scaled_dot", "scaled_dott"), "did you mean scaled_dot"),
+        (TOY.replace("scaled_dot", "scaled_dott"), "choose dot, scaled_dot"),
         (TOY.replace("phrases", "missing.tsv"), "missing.tsv"),
         (TOY.replace('metric = "loss"', 'metric = "blue"'), "bleu"),
         (TOY.replace("steps = 12", "steps = 12\nminutes = 1"), "give one of them"),

@@ -1,5 +1,6 @@
 """A comparison says when it is not fair or not decided, and seldom sees what is not there."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -33,12 +34,15 @@ def answers_of(rng, hardness, quality):
     return answers
 
 
-def compared(made_outcome, rng, metric, gap=0.0, seed_effect=0.3):
+def compared(made_outcome, rng, metric, gap=0.0, seed_effect=0.3, luck=0.0):
     """Two systems with three seeds on the same examples; the first is better by `gap`.
 
     Quality and hardness have the same unit: the standard deviation of the examples' hardness.
+    luck: how much of the hardness of an example is the system's own, with all of its seeds.
     """
-    hardness = rng.standard_normal(EXAMPLES)
+    hardness = {name: rng.standard_normal(EXAMPLES) for name in ("one", "other")}
+    for name in hardness:  # in part it is the same for both
+        hardness[name] = math.sqrt(1 - luck**2) * hardness["one"] + luck * hardness[name]
     references = [[text] for text in answers_of(rng, np.full(EXAMPLES, -99.0), 0.0)]
     gaps = {"one": gap, "other": 0.0}
 
@@ -46,14 +50,23 @@ def compared(made_outcome, rng, metric, gap=0.0, seed_effect=0.3):
         quality = 0.5 + gaps[scores.system] + seed_effect * rng.standard_normal()
         if metric == "loss":
             return replace(scores, values={"loss": 2 - 0.1 * quality})
-        answers = answers_of(rng, hardness, quality)
+        answers = answers_of(rng, hardness[scores.system], quality)
         right = [answer == of[0] for answer, of in zip(answers, references)]
         values = {"exact_match": float(np.mean(right)), "bleu": 50.0, "chrf": 50.0}
+        if metric == "token_accuracy":
+            losses = [(0.0, 6.0 if one else 1.0, 6.0) for one in right]
+            values[metric] = sum(row[1] for row in losses) / (6 * EXAMPLES)
+            return replace(scores, values=values, answers=[], losses=losses, examples=EXAMPLES)
         if metric != "exact_match":
             values[metric] = float(scored(answers, references, metric))
         sources = [str(number) for number in range(EXAMPLES)]
         return replace(
-            scores, values=values, answers=answers, references=references, sources=sources
+            scores,
+            values=values,
+            answers=answers,
+            references=references,
+            sources=sources,
+            examples=EXAMPLES,
         )
 
     return made_outcome(gaps, metric=metric, examples=1, change=change)
@@ -89,6 +102,15 @@ def test_false_alarms(few_draws, made_outcome, metric, seed_effect):
     assert share < ALARMS
 
 
+@pytest.mark.parametrize("metric", ["exact_match", "token_accuracy"])
+def test_false_alarms_where_systems_are_lucky_with_different_examples(
+    few_draws, made_outcome, metric
+):
+    """Equally good systems, each of which has examples that it always gets right."""
+    share = share_different(made_outcome, metric, COMPARISONS, seed_effect=0.1, luck=1.0)
+    assert share < ALARMS
+
+
 @pytest.mark.parametrize("metric", ["exact_match", "bleu", "loss"])
 def test_a_clear_difference_is_seen(few_draws, made_outcome, metric):
     assert share_different(made_outcome, metric, 40, gap=2.5, seed_effect=0.15) > 0.9
@@ -101,7 +123,9 @@ def test_bootstrap_over_sentences_alone_would_raise_false_alarms(few_draws, made
     for _ in range(60):
         both = compared(made_outcome, rng, "exact_match", seed_effect=1.0)
         scores = [one for system in both.systems for one in system.scores if one.seed == 1]
-        alarms += Outcome(both.plan, scores).pairs[0].differs
+        alone = Outcome(both.plan, scores).pairs[0]
+        alarms += alone.p < 0.05
+        assert not alone.differs
     assert alarms / 60 > 2 * ALARMS
 
 
@@ -238,7 +262,7 @@ def test_few_seeds(made_outcome, seeds, words):
 
 def test_systems_that_may_be_as_good(made_outcome):
     outcome = made_outcome({"a": 0.6, "b": 0.62}, change=equal)
-    assert told(outcome, "may be as good as", "intervals overlap", "p = ")
+    assert told(outcome, "may be as good as", "interval of the difference includes zero", "p = ")
     assert "these runs do not decide it" in verdict(outcome)
 
 
@@ -260,3 +284,42 @@ def test_a_single_system_is_all_there_is(made_outcome):
     outcome = made_outcome(scored=lambda cell: cell.system == "small", change=equal)
     assert verdict(outcome) == "Only small has been scored so far."
     assert told(outcome, "Without scores: large")
+
+
+def test_few_test_examples(made_outcome):
+    assert told(made_outcome(examples=12), "Only 12 test examples")
+    assert not told(made_outcome(examples=40), "test examples:")
+
+
+def test_a_system_that_the_metric_says_nothing_about_is_left_out(made_outcome):
+    def change(scores):
+        is_dumb = (scores.system, scores.seed) == ("c", 2)
+        return replace(scores, values={**scores.values, "bleu": None}) if is_dumb else scores
+
+    outcome = made_outcome({"a": 0.5, "b": 0.9, "c": 0.99}, metric="bleu", change=change)
+    assert [system.name for system in outcome.ranking] == ["b", "a"]
+    assert told(outcome, "Left out: c", "BLEU")
+    assert not told(outcome, "Without scores")
+
+
+def test_texts_that_are_not_the_same_are_noticed(made_outcome):
+    def change(scores):
+        return replace(scores, digest=scores.system)
+
+    assert told(made_outcome(has_answers=False, change=change), "on different test examples")
+
+
+def test_times_that_read_the_same_in_minutes_are_told_apart(made_outcome):
+    def change(scores):
+        return replace(scores, seconds=121.0 if scores.system == "small" else 149.0)
+
+    budget = {"minutes": 2}
+    assert told(made_outcome(change=change, budget=budget), "time", "121 s (small) to 149 s")
+
+
+def test_bleu_by_two_signatures(made_outcome):
+    def change(scores):
+        return replace(scores, signature=f"tok:{scores.system}")
+
+    assert told(made_outcome(metric="bleu", change=change), "tok:large; tok:small")
+    assert not told(made_outcome(metric="chrf", change=change), "tok:")

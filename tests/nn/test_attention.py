@@ -8,6 +8,7 @@ import torch
 from regard.errors import UserError
 from regard.nn import (
     POSITIONS,
+    SCORES,
     Attention,
     Embedding,
     FeedForward,
@@ -193,6 +194,28 @@ def test_a_score_of_ones_own():
     assert not attention.fused
     x = torch.randn(2, 3, 8)
     assert attention.attend_to(x, attention.project(x), Mask(causal=True)).isfinite().all()
+
+
+@pytest.mark.parametrize("method", ["forward", "__call__"])
+def test_a_score_that_inherits_a_scale_and_computes_in_its_own_way_is_not_fused(method):
+    """A fused kernel would compute the score that it inherits from instead."""
+    scaled = SCORES["scaled_dot"]
+    inherited = getattr(scaled, method)
+    halved = {method: lambda self, query, prepared: inherited(self, query, prepared) / 2}
+    half = type("Half", (scaled,), halved)
+
+    x = torch.randn(2, 5, 8)
+    ours = Attention(8, heads=2, score=half)
+    plain = Attention(8, heads=2)
+    plain.load_state_dict(ours.state_dict())
+    with torch.no_grad():
+        fast = ours(x, x, x)
+        assert not ours.fused
+        assert plain.fused
+        assert not torch.allclose(fast, plain(x, x, x))
+        plain.score.scale /= 2
+        plain.fused = False
+        torch.testing.assert_close(fast, plain(x, x, x))
 
 
 @pytest.mark.parametrize("kind", POSITIONS)

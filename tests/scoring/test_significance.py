@@ -56,7 +56,7 @@ def test_a_clearly_better_system_is_found_either_way_round(metric: Metric) -> No
     there = paired_bootstrap(good, bad, REFERENCES[:100], metric=metric, samples=200)
     back = paired_bootstrap(bad, good, REFERENCES[:100], metric=metric, samples=200)
     assert there.difference == there.a - there.b
-    assert (there.difference > 0) == (metric != "ter")  # of TER less is better
+    assert (there.difference > 0) == (metric not in ("ter", "wer", "cer"))  # less is better
     assert there.p < 0.05
     assert back.p == there.p
     assert back.difference == -there.difference
@@ -179,3 +179,22 @@ def test_the_difference_of_resampled_scores_is_that_of_the_paired_bootstrap():
     gaps = significance.resampled(a, references) - significance.resampled(b, references)
     whole = paired_bootstrap(a, b, references)
     assert np.quantile(gaps, [0.025, 0.975]) == pytest.approx([whole.low, whole.high], abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_drawn_scores_lie_around_the_score_of_the_whole(metric: Metric) -> None:
+    system = spoil(TEXTS, 0.3, 3)
+    drawn = significance.resampled(system, REFERENCES, metric=metric, samples=100)
+    of_the_whole = getattr(metrics, metric)(system, REFERENCES)
+    whole = of_the_whole if isinstance(of_the_whole, float) else of_the_whole.score
+    assert abs(drawn.mean() - whole) < 3 * drawn.std() / 10 + 1e-9
+    assert drawn.std() > 0
+
+
+def test_a_ratio_of_sums_is_drawn_as_one() -> None:
+    """Errors a character, drawn line by line, are those of the metric that counts them itself."""
+    system = spoil(TEXTS, 0.3, 3)
+    edits, lengths = zip(*metrics.character_edits(system, REFERENCES))
+    drawn = significance.resampled_ratios(edits, lengths, samples=20)
+    same = significance.resampled(system, REFERENCES, metric="cer", samples=20)
+    np.testing.assert_allclose(drawn, same)

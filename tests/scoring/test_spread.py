@@ -89,6 +89,21 @@ def test_what_nothing_is_known_of_may_be_anything():
     assert (found.low, found.high, found.p) == (-math.inf, math.inf, 1.0)
 
 
+def test_one_seed_is_taken_to_vary_like_those_of_the_other_system():
+    few = difference([3.0], [1.0, 2.0, 3.0])
+    assert few.knows_seeds
+    assert few.high - few.low > 2 * 4.3 * 1.0  # one seed and three: 4.303 · √(1 + 1/3)
+    assert few.low == pytest.approx(1 - 4.302653 * math.sqrt(4 / 3), abs=1e-5)
+
+
+def test_one_model_used_in_two_ways_is_compared_seed_by_seed():
+    """Seeds vary by ten, and the second way is always better by one, give or take."""
+    one = [10.0, 20.0, 30.0]
+    two = [11.1, 20.9, 31.0]
+    assert difference(two, one).p > 0.9
+    assert difference(two, one, is_paired=True).p < 0.01
+
+
 def test_the_same_answers_every_time():
     assert difference([0.5, 0.5], [0.5, 0.5]).p == 1.0
     assert difference([0.5, 0.5], [0.4, 0.4]).p == 0.0

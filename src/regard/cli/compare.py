@@ -1,6 +1,7 @@
 """`regard compare`: an experiment in, a report out."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,14 +55,15 @@ def compare(
 
     reporter = Reporter()
     words = [word for part in parts or [] for word in ("--parts", _absolute(part))]
-    planned, folder = comparing.prepare(experiment, out, reporter, words=words)
+    own = read_parts(parts)
+    planned, folder = comparing.prepare(experiment, out, reporter, parts=own, words=words)
     if plan:
-        _list(planned, folder, as_json)
+        _list(planned, folder, words, as_json)
         return
     if only is not None:
         if with_parent:
             end_with_parent()
-        run_numbered(planned, folder, only, parts=read_parts(parts), reporter=reporter)
+        run_numbered(planned, folder, only, parts=own, reporter=reporter)
         return
 
     with comparing.held(folder):
@@ -82,7 +84,7 @@ def _absolute(part: str) -> str:
     return f"{kind}{equals}{os.path.abspath(file)}{colon}{name}"
 
 
-def _list(planned: Any, folder: Any, as_json: bool) -> None:
+def _list(planned: Any, folder: Any, words: list[str], as_json: bool) -> None:
     """Print the runs, and how a cluster trains them."""
     runs = planned.runs()
     if as_json:
@@ -97,10 +99,13 @@ def _list(planned: Any, folder: Any, as_json: bool) -> None:
         state = "done" if all(folder.has_scores(cell) for cell in cells) else "to do"
         rows.append((str(number), names, str(cells[0].seed), state))
     table(["run", "system", "seed", "state"], rows)
-    where = shell_word(folder.path)
-    task = f"regard compare {where} --only $SLURM_ARRAY_TASK_ID"
+    report = " ".join(["regard compare", *map(shell_word, [folder.path, *words])])
+    task = shlex.quote(f"{report} --only $SLURM_ARRAY_TASK_ID")
+    first = len({cell.run for cell in planned.pretraining})
     say("", "As a job array, one run a task, then the report:")
-    say(f"  sbatch --wait --array=1-{len(runs)} --wrap '{task}' && regard compare {where}")
+    if first:  # what others start from
+        say(f"  sbatch --wait --array=1-{first} --wrap {task}")
+    say(f"  sbatch --wait --array={first + 1}-{len(runs)} --wrap {task} && {report}")
 
 
 def _print(outcome: Any, folder: Any) -> None:

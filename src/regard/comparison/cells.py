@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -13,9 +14,11 @@ from typing import Any, Self
 import regard
 from regard import config
 from regard.bounds import shown
+from regard.comparison.code import NO_CODE, Code, code_in
 from regard.comparison.experiment import Experiment, System
 from regard.comparison.matching import Sizes, matched
 from regard.config import Config, Settings
+from regard.data.readers.aligned import aligned_files
 from regard.data.splits import Splits
 from regard.data.tasks import TASKS
 from regard.errors import UserError
@@ -24,9 +27,12 @@ from regard.recipes.planning import choose
 from regard.recipes.preparing import learn_tokenizers, open_split_of, open_splits
 from regard.recipes.reporter import Reporter
 from regard.runs.run import Run
+from regard.scoring import bleu_applies
 
 SAMPLE = 20_000
 """Examples that are encoded to tell how many tokens there are."""
+LOOKED_AT = 2000
+"""References by which it is told whether BLEU says anything about them."""
 KEY = 12
 """Letters of a hash that name a run."""
 LONGEST_SLUG = 60
@@ -57,6 +63,11 @@ class Cell:
         """The run for a person."""
         return f"{self.system}, seed {self.seed}"
 
+    def check_names(self) -> None:
+        """Refuse hashes, which are parts of paths, that no plan of ours has."""
+        if not all(re.fullmatch(f"[0-9a-f]{{{KEY}}}", name) for name in (self.run, self.key)):
+            raise ValueError(f"{self.run!r} or {self.key!r} is no hash")
+
     @property
     def run_name(self) -> str:
         """The folder of the run."""
@@ -82,6 +93,8 @@ class Plan:
     """What has to be trained before, since other runs start from it."""
     data: Mapping[str, str] = field(default_factory=dict)
     """The files and folders that the runs read, with the hash of their content."""
+    code: Code = field(default_factory=dict)
+    """Hashes of the code of the user's own parts."""
     command: str = ""
     """The command line that does all of this again."""
 
@@ -90,6 +103,8 @@ class Plan:
         """A plan that was written as a dict."""
         known = {name: values[name] for name in cls.__dataclass_fields__}
         cells = {name: [Cell(**cell) for cell in values[name]] for name in ("pretraining", "cells")}
+        for cell in (*cells["pretraining"], *cells["cells"]):
+            cell.check_names()
         return cls(**{**known, **cells})
 
     def runs(self) -> list[list[Cell]]:
@@ -111,15 +126,15 @@ class Plan:
         return list(dict.fromkeys(cell.system for cell in self.cells))
 
 
-def identity(experiment: Experiment) -> str:
-    """A hash of an experiment, its data and our version: a new one asks for a new plan."""
+def identity(experiment: Experiment, code: Code = NO_CODE) -> str:
+    """A hash of an experiment, its data and all code: a new one asks for a new plan."""
     systems = experiment.systems()
     before = [one for one in map(experiment.pretraining, systems) if one is not None]
     content = fingerprints(path for one in (*systems, *before) for path in _files(one.settings))
-    return _hash([regard.__version__, asdict(experiment), content])
+    return _hash([regard.__version__, asdict(experiment), content, dict(code)])
 
 
-def plan(experiment: Experiment, reporter: Reporter) -> Plan:
+def plan(experiment: Experiment, reporter: Reporter, code: Code = NO_CODE) -> Plan:
     """Decide what is left open, and list the cells: all seeds of a system, system by system."""
     systems = experiment.systems()
     _check_data(systems, experiment)
@@ -135,7 +150,7 @@ def plan(experiment: Experiment, reporter: Reporter) -> Plan:
     if experiment.budget.tokens is not None:
         systems = [_reading(system, experiment.budget.tokens, measures) for system in systems]
 
-    maker = _Cells(experiment)
+    maker = _Cells(experiment, code)
     cells = [maker.cell(system, seed) for system in systems for seed in experiment.seeds]
     _check_different(cells)
     return Plan(
@@ -149,6 +164,7 @@ def plan(experiment: Experiment, reporter: Reporter) -> Plan:
         cells=cells,
         pretraining=list(maker.pretraining.values()),
         data=maker.data,
+        code=dict(code),
     )
 
 
@@ -164,10 +180,16 @@ def _check_data(systems: list[System], experiment: Experiment) -> None:
             scored_on = open_split_of(data, experiment.split)
         except UserError as error:
             raise UserError(f"{system.name}: {error}") from None
-        if next(iter(scored_on), None) is None:
+        references = [pair.targets for pair in islice(scored_on, LOOKED_AT)]
+        if not references:
             raise UserError(
                 f"{system.name}: {data.path} has nothing in its split {experiment.split}, on which "
                 f"systems are scored: set data.{experiment.split}, or another split"
+            )
+        if experiment.metric == "bleu" and not bleu_applies(references, data.bleu_tokenize):
+            raise UserError(
+                f"{system.name}: metric=bleu says nothing about answers as short as those of "
+                f"{data.path}: use exact_match or chrf"
             )
 
 
@@ -186,8 +208,9 @@ def _check_different(cells: list[Cell]) -> None:
 class _Cells:
     """Makes the cells of an experiment, and those of the pretraining that they need."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, code: Code) -> None:
         self._experiment = experiment
+        self._code = code
         self.data: dict[str, str] = {}
         self.pretraining: dict[str, Cell] = {}
         """What has to be trained before, by the hash of the run."""
@@ -218,7 +241,9 @@ class _Cells:
             if path not in self.data:
                 self.data[path] = fingerprint(path)
         content = [self.data[path] for path in paths]
-        run = _hash([regard.__version__, trained, content, before])[:KEY]
+        what = [regard.__version__, trained, content, before]
+        code = code_in(built, self._code)
+        run = _hash([*what, code] if code else what)[:KEY]
         key = _hash([run, built["search"], self._experiment.split])[:KEY]
         return Cell(system.name, seed, settings, run, key, before)
 
@@ -350,9 +375,19 @@ def _files(settings: Settings, *, start: bool = True) -> list[str]:
     """The files and folders that a system is made from; start: the run that it starts from, too."""
     data = settings.get("data", {})
     names = ("path", "target_file", "dev_file", "test_file")
-    files = [str(data[name]) for name in names if data.get(name)]
+    named = [str(data[name]) for name in names if data.get(name)]
+    columns = (str(data.get("source") or ""), str(data.get("target") or ""))
+    files = [file for name in named for file in _both_of(name, *columns)]
     base = str(settings.get("train", {}).get("start_from", ""))
     return [*files, base] if start and os.path.isdir(base) else files
+
+
+def _both_of(path: str, source: str, target: str) -> list[str]:
+    """The file, or the two aligned files that it stands for: text.en and text.de."""
+    if path in TASKS or not (source and target):
+        return [path]
+    both = aligned_files(Path(path), source, target)
+    return [str(file) for file in both] if both else [path]
 
 
 def fingerprints(paths: Iterable[str]) -> dict[str, str]:

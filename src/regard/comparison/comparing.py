@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from regard.comparison.cells import Plan, fingerprint, identity, plan
+from regard.comparison.code import Code, code_of
 from regard.comparison.folder import PLAN, Folder
 from regard.comparison.markdown import markdown_report
+from regard.comparison.notebook import NotebookOutcome
 from regard.comparison.outcome import Outcome
 from regard.comparison.page import report_page
 from regard.comparison.progress import Board
@@ -52,7 +54,7 @@ def compare(
         outcome.best.name
     """
     reporter = reporter or Reporter()
-    planned, folder = prepare(experiment, out, reporter)
+    planned, folder = prepare(experiment, out, reporter, parts=parts)
     with held(folder):
         failed: list[str] = []
         if parts is None:
@@ -69,6 +71,7 @@ def prepare(
     out: str | Path | None,
     reporter: Reporter,
     *,
+    parts: Parts = None,
     words: Sequence[str] = (),
 ) -> tuple[Plan, Folder]:
     """The plan of an experiment, and its folder.
@@ -76,24 +79,25 @@ def prepare(
     The plan is kept there: what was decided once stays as it is, until the experiment changes.
     words: more of the command line that repeats it.
     """
+    code = code_of(parts)
     if not isinstance(experiment, Mapping) and Path(experiment).is_dir():
-        return _known(Path(experiment), out)
+        return _known(Path(experiment), out, code)
 
     asked = read_experiment(experiment)
     folder = Folder(Path(out) if out is not None else HOME / asked.name)
-    which = identity(asked)
+    which = identity(asked, code)
     known = folder.plan(which)
     if known is not None:
         return known, folder
 
-    planned = replace(plan(asked, reporter), command=_command(experiment, folder, words))
+    planned = replace(plan(asked, reporter, code), command=_command(experiment, folder, words))
     folder.make()
     with held(folder):  # a process that trains goes by the numbers of the plan
         folder.keep_plan(planned, which)
     return planned, folder
 
 
-def _known(path: Path, out: str | Path | None) -> tuple[Plan, Folder]:
+def _known(path: Path, out: str | Path | None, code: Code) -> tuple[Plan, Folder]:
     """The plan that a folder has already."""
     if out is not None:
         raise UserError(f"{path} is the folder of a comparison, which cannot move: remove --out")
@@ -112,6 +116,12 @@ def _known(path: Path, out: str | Path | None) -> tuple[Plan, Folder]:
                 f"{file} has changed since this comparison was planned; give the TOML file of the "
                 f"experiment instead, and its runs are trained on the new data"
             )
+    changed = [name for name, content in code.items() if known.code.get(name, content) != content]
+    if changed:
+        raise UserError(
+            f"{changed[0]}: its code has changed since this comparison was planned; give the TOML "
+            f"file of the experiment instead, and its runs are trained with the new code"
+        )
     return known, folder
 
 
@@ -162,7 +172,7 @@ def report(planned: Plan, folder: Folder, failed: Sequence[str] = ()) -> Outcome
     scores = [one for one in known if one is not None]
     if failed and not scores:
         raise failure(failed)
-    outcome = Outcome(planned, scores)
+    outcome = NotebookOutcome(planned, scores)
     page = report_page(outcome, planned.command)
     with disk_faults_told(folder.path):
         write_text(folder.path / "report.html", page)

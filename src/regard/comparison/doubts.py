@@ -1,14 +1,16 @@
 """Why a comparison may not be fair, or not decided: in words, beside the figures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from regard.comparison.outcome import Outcome, SystemOutcome
+from regard.comparison.tables import exact_duration, shown_p
 from regard.errors import counted
 from regard.training.forecast import duration
 
 FEW_SEEDS = 3
+FEW_EXAMPLES = 30
 EQUAL_PARAMETERS = 0.02
 """How far apart numbers of parameters may be that are to be equal."""
 EQUAL_TIME = 0.03
@@ -21,6 +23,10 @@ MOST_NAMED = 6
 """Systems that a sentence names."""
 STILL_IMPROVES = 0.01
 """… in which a loss falls by more than this share, if more training would help."""
+
+
+Curve = Sequence[tuple[int, float, float]]
+"""Steps, seconds and loss on dev."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ def doubts(outcome: Outcome) -> list[Doubt]:
         _other_tokens,
         _seen,
         _other_examples,
+        _other_signatures,
+        _few_examples,
         _other_machines,
         _still_improving,
         _few_seeds,
@@ -49,7 +57,21 @@ def doubts(outcome: Outcome) -> list[Doubt]:
 
 
 def _missing(outcome: Outcome) -> list[Doubt]:
-    """Runs that failed, or were not trained yet."""
+    """Runs that failed, or were not trained yet, or that have no score of this kind."""
+    if outcome.without_metric:
+        names = listed(outcome.without_metric)
+        return [
+            Doubt(
+                "fair",
+                f"Left out: {names}, since {outcome.metric_name} says nothing about the answers of "
+                f"some of their runs.",
+            ),
+            *_not_scored(outcome),
+        ]
+    return _not_scored(outcome)
+
+
+def _not_scored(outcome: Outcome) -> list[Doubt]:
     if not outcome.missing:
         return []
     missing = [f"{name} ({_seeds(seeds)})" for name, seeds in outcome.missing.items()]
@@ -94,7 +116,7 @@ def _unequal(outcome: Outcome) -> list[Doubt]:
         ("parameters", "parameters", bool(budget["parameters"]), EQUAL_PARAMETERS, _count),
         ("tokens", "training tokens", bool(budget["tokens"]), EQUAL_TOKENS, _count),
         ("steps", "steps of training", bool(budget["steps"]), 0.0, _count),
-        ("seconds", "time of training", bool(budget["minutes"]), EQUAL_TIME, duration),
+        ("seconds", "time of training", bool(budget["minutes"]), EQUAL_TIME, exact_duration),
     ]
     found = []
     for field, words, is_matched, close, shown in quantities:
@@ -103,7 +125,7 @@ def _unequal(outcome: Outcome) -> list[Doubt]:
         most, largest = max(amounts)
         if most <= 0 or (most - least) / most <= (close if is_matched else NOT_EQUAL):
             continue
-        if shown(least) == shown(most):  # less than a second
+        if field == "seconds" and most - least < 1:
             continue
         told = "were to be equal, but differ" if is_matched else "differ"
         if field in ("seconds",):
@@ -131,9 +153,10 @@ def _seen(outcome: Outcome) -> list[Doubt]:
             found.append((system.name, most.seen_in_training or 0, most.examples))
     if not found:
         return []
-    name, seen, examples = max(found, key=lambda one: one[1])
+    _, seen, examples = max(found, key=lambda one: one[1])
     share = seen / max(1, examples)
-    who = "all systems" if len(found) == len(outcome.systems) else name
+    is_all = len(found) == len(outcome.systems)
+    who = "all systems" if is_all else listed([name for name, _, _ in found])
     return [
         Doubt(
             "fair",
@@ -152,6 +175,30 @@ def _other_examples(outcome: Outcome) -> list[Doubt]:
             "fair",
             "The systems were scored on different test examples, so only the means of their seeds "
             "can be compared.",
+        )
+    ]
+
+
+def _other_signatures(outcome: Outcome) -> list[Doubt]:
+    """BLEU that was computed in different ways."""
+    every = [one.signature for system in outcome.systems for one in system.scores]
+    signatures = sorted({signature for signature in every if signature})
+    if outcome.metric != "bleu" or len(signatures) < 2:
+        return []
+    return [
+        Doubt("fair", f"BLEU was not computed in the same way for all: {'; '.join(signatures)}.")
+    ]
+
+
+def _few_examples(outcome: Outcome) -> list[Doubt]:
+    fewest = min(one.examples for system in outcome.systems for one in system.scores)
+    if fewest >= FEW_EXAMPLES:
+        return []
+    return [
+        Doubt(
+            "decided",
+            f"Only {counted(fewest, 'test example')}: what other examples would change is hardly "
+            f"known; {FEW_EXAMPLES} or more are needed.",
         )
     ]
 
@@ -190,7 +237,7 @@ def _still_improving(outcome: Outcome) -> list[Doubt]:
     return [
         Doubt(
             "fair",
-            f"{_listed(names)} {still} at the end of training, the others do not: a longer "
+            f"{listed(names)} {still} at the end of training, the others do not: a longer "
             f"training may turn the order round.",
         )
     ]
@@ -200,14 +247,21 @@ def _improves(system: SystemOutcome) -> bool:
     """Whether most seeds of a system get better in the last part of their training."""
     votes = []
     for one in system.scores:
-        if len(one.curve) < 3:
-            continue
-        last_step = one.curve[-1][0]
-        last = one.curve[-1][2]
-        before = [loss for step, _, loss in one.curve if step <= (1 - LAST_PART) * last_step]
-        if before:
-            votes.append(last < (1 - STILL_IMPROVES) * min(before))
+        if knows_end(one.curve):
+            last = one.curve[-1][2]
+            votes.append(last < (1 - STILL_IMPROVES) * min(_before_the_end(one.curve)))
     return sum(votes) * 2 > len(votes) > 0
+
+
+def knows_end(curve: Curve) -> bool:
+    """Whether a learning curve tells if its end still improves."""
+    return len(curve) >= 3 and bool(_before_the_end(curve))
+
+
+def _before_the_end(curve: Curve) -> list[float]:
+    """The losses before the last part of a learning curve."""
+    last_step = curve[-1][0]
+    return [loss for step, _, loss in curve if step <= (1 - LAST_PART) * last_step]
 
 
 def _few_seeds(outcome: Outcome) -> list[Doubt]:
@@ -228,13 +282,15 @@ def _undecided(outcome: Outcome) -> list[Doubt]:
     pairs = [(one.name, outcome.pair(outcome.best.name, one.name)) for one in outcome.tied[1:]]
     if not pairs:
         return []
-    told = "; ".join(f"{name}: p = {pair.p:.2f}" for name, pair in pairs[:MOST_NAMED])
-    overlap = [name for name, pair in pairs if pair.difference.low <= 0 <= pair.difference.high]
-    reason = "intervals overlap" if overlap else "of many pairs, one may differ by chance"
+    told = "; ".join(f"{name}: p {shown_p(pair.p, '= ')}" for name, pair in pairs[:MOST_NAMED])
+    unclear = [name for name, pair in pairs if pair.difference.low <= 0 <= pair.difference.high]
+    reason = "of many pairs, one may differ by chance"
+    if unclear:
+        reason = "the 95 % interval of the difference includes zero"
     return [
         Doubt(
             "decided",
-            f"{_listed([name for name, _ in pairs])} may be as good as {outcome.best.name}, which "
+            f"{listed([name for name, _ in pairs])} may be as good as {outcome.best.name}, which "
             f"has the best mean: {reason} ({told}).",
         )
     ]
@@ -262,7 +318,7 @@ def _seeds(seeds: list[int]) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     """Names for a sentence: a, b and c."""
     if any("," in name for name in names):
         names = [f"“{name}”" for name in names]
@@ -286,10 +342,10 @@ def verdict(outcome: Outcome) -> str:
         gap = outcome.shown(abs(second.difference.difference))
         return (
             f"Take {best.name}. {lead} {outcome.ranking[1].name} is next, {gap} behind "
-            f"(p = {second.p:.3f})."
+            f"(p {shown_p(second.p, '= ')})."
         )
     cheapest = min(outcome.tied, key=lambda one: one.mean("seconds"))
-    names = _listed([one.name for one in others])
+    names = listed([one.name for one in others])
     undecided = f"{lead} But {names} may be as good: these runs do not decide it."
     if cheapest is best:
         return f"Take {best.name}: nothing is better. {undecided}"

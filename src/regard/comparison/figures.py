@@ -1,7 +1,7 @@
 """The figures of a report: which values of an outcome are drawn, and what is said below them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,14 +169,10 @@ def settings(outcome: Outcome) -> list[Figure]:
 
 def _numeric_settings(outcome: Outcome) -> list[_Numbers]:
     """The settings that the experiment varies as numbers. Those with equal values are one."""
-    budget = outcome.plan.budget
-    following = {
-        name for kind, names in FOLLOWING.items() if budget.get(kind) is not None for name in names
-    }
     numeric = {
         name: values
         for name, values in outcome.differing.items()
-        if name not in following and all(_is_number(value) for value in values)
+        if name not in _following(outcome) and all(_is_number(value) for value in values)
     }
     found = []
     if all(name in numeric for name in DEPTH):
@@ -189,8 +185,22 @@ def _numeric_settings(outcome: Outcome) -> list[_Numbers]:
     for name, values in numeric.items():
         together.setdefault(tuple(values), []).append(name)
     for numbers, names in together.items():
-        found.append(_Numbers(names, ", ".join(map(_short, names)), numbers))
+        found.append(_Numbers(names, ", ".join(_told(name, numeric) for name in names), numbers))
     return [one for one in found if len(set(one.values)) >= FEWEST_NUMBERS]
+
+
+def _following(outcome: Outcome) -> set[str]:
+    """Settings that nobody chose, since they follow from a budget."""
+    budget = outcome.plan.budget
+    return {
+        name for kind, names in FOLLOWING.items() if budget.get(kind) is not None for name in names
+    }
+
+
+def _told(name: str, others: Iterable[str]) -> str:
+    """A setting for a person: its section, too, where another one has the same name there."""
+    same = [other for other in others if _short(other) == _short(name)]
+    return _short(name) if len(same) == 1 else name
 
 
 def _is_number(value: Any) -> bool:
@@ -223,7 +233,7 @@ def _against_setting(outcome: Outcome, numbers: _Numbers) -> Figure:
     up = _quality_axis(outcome, series)
     title = titled(f"{outcome.metric_name} against {numbers.label}")
     description = "; ".join(point.words for one in series for point in one.points)
-    key = "setting-" + "-".join(map(_short, numbers.names))
+    key = "setting-" + "-".join(numbers.names).replace(".", "-")
     svg = chart(key, title, description, across, up, series, has_names=not has_lines)
     named = {one.name: one.look for one in series} if len(series) > 1 else {}
     has_seeds = any(len(system.scores) > 1 for system in outcome.systems)
@@ -235,9 +245,8 @@ def _against_setting(outcome: Outcome, numbers: _Numbers) -> Figure:
 
 def _alike(outcome: Outcome, numbers: _Numbers) -> dict[str, list[tuple[SystemOutcome, float]]]:
     """The systems that differ in nothing but these numbers, under what they have in common."""
-    others = {
-        name: values for name, values in outcome.differing.items() if name not in numbers.names
-    }
+    not_chosen = {*numbers.names, *_following(outcome)}
+    others = {name: values for name, values in outcome.differing.items() if name not in not_chosen}
     groups: dict[str, list[tuple[SystemOutcome, float]]] = {}
     for place, (system, value) in enumerate(zip(outcome.systems, numbers.values, strict=True)):
         shared = [f"{_short(name)} = {values[place]}" for name, values in others.items()]

@@ -35,15 +35,28 @@ class Folder:
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path}: not a folder; choose another one with --out")
         with disk_faults_told(self.path):
-            inside = sorted(self.path.iterdir()) if self.path.is_dir() else []
-            names = {place.name for place in inside if not place.name.startswith(".")}
-            if names and not names & {PLAN, *PARTS}:
+            strange = self._strange()
+            if strange:
                 raise UserError(
-                    f"{self.path}: a folder that holds something else ({min(names)}); choose "
+                    f"{self.path}: a folder that holds something else ({strange}); choose "
                     f"another one with --out"
                 )
             for name in PARTS:
                 (self.path / name).mkdir(parents=True, exist_ok=True)
+
+    def _strange(self) -> str:
+        """What is in the folder and not ours; empty: nothing, or the folder is a comparison."""
+        if not self.path.is_dir() or self.has_plan:
+            return ""
+        others = [place for place in self.path.iterdir() if not place.name.startswith(".")]
+        strange = [
+            place.name
+            for place in others
+            # Killed before it had a plan, a comparison leaves no more than empty folders.
+            if place.name not in PARTS or not place.is_dir() or any(place.iterdir())
+        ]
+        strange = [name for name in strange if name != "lock"]
+        return min(strange, default="")
 
     # the plan
 
@@ -57,7 +70,7 @@ class Folder:
             return None
         try:
             return Plan.of(values)
-        except (KeyError, TypeError):  # of another version
+        except (KeyError, TypeError, ValueError):  # of another version
             return None
 
     def keep_plan(self, plan: Plan, identity: str) -> None:

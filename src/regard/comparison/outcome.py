@@ -1,7 +1,8 @@
 """What a comparison found: a score with its spread for each system, and which differ."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations
 from statistics import fmean
@@ -15,15 +16,17 @@ from regard.comparison.scores import Scores
 from regard.errors import UserError
 from regard.scoring import scores_by_length, sentence_chrfs
 from regard.scoring.lengths import Bin, length_bins
-from regard.scoring.significance import Metric, resampled
+from regard.scoring.significance import Metric, resampled, resampled_ratios
 from regard.scoring.spread import Difference, Spread, difference, holm, spread
 
 SAMPLES = 1000
 """Test sets that are drawn to tell how much depends on the examples."""
 SURE = 0.05
 """A difference counts if chance alone shows one as large less often than this."""
-OF_EXAMPLES = ("bleu", "chrf", "ter", "exact_match")
-"""Metrics that are known for any part of the test set."""
+OF_ANSWERS = ("bleu", "chrf", "ter", "exact_match", "wer", "cer")
+"""Metrics that answers have, so that any part of the test set has them."""
+OF_LOSSES = {"loss": 0, "bits_per_character": 0, "token_accuracy": 1}
+"""Metrics that follow from the losses of the examples, and which number of these."""
 USUAL = ("bleu", "exact_match", "bits_per_character", "loss")
 """What systems are compared by if nobody says: the first one that all of them have."""
 SHOWN = ("bleu", "chrf", "exact_match", "token_accuracy", "bits_per_character", "loss")
@@ -78,7 +81,7 @@ class PairOutcome:
 
     @property
     def differs(self) -> bool:
-        return self.p < SURE
+        return self.p < SURE and self.difference.knows_seeds
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,13 @@ class Disagreement:
     source: str
     references: list[str]
     answers: dict[str, str]
-    """Of the first seed of each system."""
+    """Of each system with the seed that all have, or else with its first one."""
     shares: dict[str, float]
     """How near each system is to a reference, mean of its seeds, from 0 to 1."""
 
 
 class Outcome:
-    """What a comparison found. In a notebook it is a table."""
+    """What a comparison found."""
 
     def __init__(self, plan: Plan, scores: Sequence[Scores]) -> None:
         self.plan = plan
@@ -105,13 +108,16 @@ class Outcome:
         if not self.systems:
             raise UserError("no run has been scored yet")
         self.metric = plan.metric or self._usual_metric()
-        missing = [system for system in self.systems if not system.has(self.metric)]
-        if missing:
+        self.without_metric = [one.name for one in self.systems if not one.has(self.metric)]
+        """Systems that cannot be compared, since the metric says nothing about some answers."""
+        compared = [one for one in self.systems if one.has(self.metric)]
+        if not compared:
             known = [name for name in METRICS if all(one.has(name) for one in self.systems)]
             raise UserError(
-                f"metric={self.metric} cannot be computed for {missing[0].name}: choose one of "
-                f"{', '.join(known)}"
+                f"metric={self.metric} cannot be computed for {self.systems[0].name}: choose one "
+                f"of {', '.join(known)}"
             )
+        self.systems = compared
 
     def _usual_metric(self) -> str:
         every = (metric for metric in USUAL if all(one.has(metric) for one in self.systems))
@@ -154,6 +160,7 @@ class Outcome:
             gap = difference(
                 a.values(self.metric),
                 b.values(self.metric),
+                is_paired=_share_runs(a, b),
                 example_variance=variance,
                 examples=examples,
             )
@@ -163,14 +170,19 @@ class Outcome:
 
     def pair(self, a: str, b: str) -> PairOutcome:
         """How `a` compares with `b`."""
-        for one in self.pairs:
-            if (one.a, one.b) == (a, b):
-                return one
-            if (one.a, one.b) == (b, a):
-                gap = one.difference
-                turned = gap._replace(difference=-gap.difference, low=-gap.high, high=-gap.low)
-                return PairOutcome(a, b, turned, one.p)
-        raise UserError(f"no systems {a} and {b}")
+        known = self._pair_of.get((a, b))
+        if known is not None:
+            return known
+        other = self._pair_of.get((b, a))
+        if other is None:
+            raise UserError(f"no systems {a} and {b}")
+        gap = other.difference
+        turned = gap._replace(difference=-gap.difference, low=-gap.high, high=-gap.low)
+        return PairOutcome(a, b, turned, other.p)
+
+    @cached_property
+    def _pair_of(self) -> dict[tuple[str, str], PairOutcome]:
+        return {(one.a, one.b): one for one in self.pairs}
 
     @cached_property
     def tied(self) -> list[SystemOutcome]:
@@ -187,29 +199,34 @@ class Outcome:
         drawn_b = self._drawn.get(b.name)
         if drawn_a is None or drawn_b is None:
             return None, 0
-        return float(np.var(drawn_a - drawn_b, ddof=1)), len(a.scores[0].sources)
+        return float(np.var(drawn_a - drawn_b, ddof=1)), a.scores[0].examples
 
     @cached_property
     def _drawn(self) -> dict[str, np.ndarray]:
         """For each system, the mean score of its seeds on test sets that are drawn anew."""
-        if self.metric not in OF_EXAMPLES or not self.same_examples:
+        if not self.same_examples:
             return {}
-        metric: Metric = self.metric  # type: ignore[assignment]
         drawn = {}
         for system in self.systems:
-            by_seed = [
-                resampled(
-                    one.answers,
-                    one.references,
-                    metric=metric,
-                    samples=SAMPLES,
-                    tokenize=one.tokenize,
-                )
-                for one in system.scores
-                if one.answers
-            ]
-            if len(by_seed) == len(system.scores):
-                drawn[system.name] = np.mean(by_seed, axis=0)
+            by_seed = [self._drawn_of(one) for one in system.scores]
+            known = [scores for scores in by_seed if scores is not None]
+            if len(known) == len(by_seed):
+                drawn[system.name] = np.mean(known, axis=0)  # (SAMPLES,)
+        return drawn
+
+    def _drawn_of(self, one: Scores) -> np.ndarray | None:
+        """The score of a run on test sets that are drawn anew; None: it has it for no part."""
+        if self.metric in OF_ANSWERS and one.answers:
+            metric: Metric = self.metric  # type: ignore[assignment]
+            return resampled(
+                one.answers, one.references, metric=metric, samples=SAMPLES, tokenize=one.tokenize
+            )
+        if self.metric not in OF_LOSSES or not one.losses:
+            return None
+        table = np.asarray(one.losses, dtype=np.float64)  # (N, 3)
+        drawn = resampled_ratios(table[:, OF_LOSSES[self.metric]], table[:, 2], samples=SAMPLES)
+        if self.metric == "bits_per_character":  # tokens a character stay what they are
+            drawn *= float(one.values[self.metric] or 0.0) / float(one.values["loss"] or 1.0)
         return drawn
 
     @property
@@ -218,16 +235,25 @@ class Outcome:
         known = {(one.system, one.seed) for system in self.systems for one in system.scores}
         missing: dict[str, list[int]] = {}
         for cell in self.plan.cells:
-            if (cell.system, cell.seed) not in known:
+            is_scored = cell.system in self.without_metric or (cell.system, cell.seed) in known
+            if not is_scored:
                 missing.setdefault(cell.system, []).append(cell.seed)
         return missing
+
+    @cached_property
+    def common_seed(self) -> int | None:
+        """The first seed that all systems have; None: there is none."""
+        seeds = [{one.seed for one in system.scores} for system in self.systems]
+        return min(set.intersection(*seeds), default=None)
 
     @cached_property
     def same_examples(self) -> bool:
         """Whether all systems were scored on the same examples."""
         first = self.systems[0].scores[0]
         return all(
-            one.sources == first.sources and one.references == first.references
+            one.sources == first.sources
+            and one.references == first.references
+            and one.digest == first.digest
             for system in self.systems
             for one in system.scores
         )
@@ -285,11 +311,19 @@ class Outcome:
                 Disagreement(
                     first.sources[place],
                     first.references[place],
-                    {system.name: system.scores[0].answers[place] for system in self.systems},
+                    {
+                        system.name: self._shown_seed(system).answers[place]
+                        for system in self.systems
+                    },
                     {name: float(values[place]) for name, values in near.items()},
                 )
             )
         return found
+
+    def _shown_seed(self, system: SystemOutcome) -> Scores:
+        """The run of a system whose answers are shown."""
+        same = [one for one in system.scores if one.seed == self.common_seed]
+        return (same or system.scores)[0]
 
     @cached_property
     def differing(self) -> dict[str, list[Any]]:
@@ -317,6 +351,10 @@ class Outcome:
                 "seconds": system.mean("seconds"),
                 "tokens_per_second": system.tokens_per_second,
                 "decoding_tokens_per_second": system.decoding,
+                "curves": {one.seed: one.curve for one in system.scores},
+                "machine": {**system.scores[0].machine, "device": system.scores[0].device},
+                "bleu_signature": system.scores[0].signature,
+                "seen_in_training": system.scores[0].seen_in_training,
             }
         return {
             "name": self.plan.name,
@@ -325,12 +363,26 @@ class Outcome:
             "tied": [system.name for system in self.tied],
             "systems": systems,
             "pairs": [
-                {"a": pair.a, "b": pair.b, **pair.difference._asdict(), "p_holm": pair.p}
+                {"a": pair.a, "b": pair.b, **_finite(pair.difference), "p_holm": pair.p}
                 for pair in self.pairs
             ],
             "settings": self.differing,
             "decisions": self.plan.decisions,
+            "budget": dict(self.plan.budget),
+            "split": self.plan.split,
+            "by_length": self._lengths_as_dict(),
+            "disagreements": [asdict(one) for one in self.disagreements],
             "command": self.plan.command,
+        }
+
+    def _lengths_as_dict(self) -> dict[str, Any]:
+        unit, bins, counts, scores = self.by_length
+        return {
+            "metric": self.length_metric,
+            "unit": unit,
+            "bins": [str(one) for one in bins],
+            "examples": counts,
+            "scores": scores,
         }
 
     def shown(self, value: float, metric: str | None = None) -> str:
@@ -347,6 +399,19 @@ class Outcome:
             return mean
         reach = known.mean - known.low
         return f"{mean} ± {self.shown(reach, metric)}".replace(" % ±", " ±")
+
+
+def _finite(gap: Difference) -> dict[str, Any]:
+    """A difference for JSON, which has no infinity: an end that is not known is null."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in gap._asdict().items()
+    }
+
+
+def _share_runs(a: SystemOutcome, b: SystemOutcome) -> bool:
+    """Whether two systems are the same trained models, seed by seed, and only used differently."""
+    return [(one.seed, one.run) for one in a.scores] == [(one.seed, one.run) for one in b.scores]
 
 
 def _mean_or_none(values: Sequence[float | None]) -> float | None:

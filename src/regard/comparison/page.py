@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from regard.comparison import figures, tables
 from regard.comparison.charts import Look, key, legend, safe_html
-from regard.comparison.doubts import Doubt, doubts, verdict
+from regard.comparison.doubts import Doubt, doubts, knows_end, listed, verdict
 from regard.comparison.figures import Figure, titled
 from regard.comparison.outcome import Disagreement, Outcome
 from regard.comparison.summary import certainty, facts
@@ -23,10 +23,6 @@ MOST_NAMED = 6
 """Systems with the same answer that are named at once."""
 KINDS = {"fair": "Is it fair?", "decided": "Is it certain?"}
 """What the doubts of each kind are about."""
-CHECKED = (
-    "Nothing was found: budgets are equal, training has not seen the test examples, no system "
-    "still improves at the end, and the seeds agree on which system is best."
-)
 Looks = dict[str, Look]
 
 
@@ -100,13 +96,32 @@ def _doubts(outcome: Outcome) -> str:
     """The reasons to be careful, by what they are about."""
     found = doubts(outcome)
     if not found:
-        return f"<p>{CHECKED}</p>"
+        return f"<p>{_checked(outcome)}</p>"
     blocks = []
     for kind, heading in KINDS.items():
         items = "".join(_doubt(one) for one in found if one.kind == kind)
         if items:
             blocks.append(f"<h3>{heading}</h3><ul>{items}</ul>")
     return "".join(blocks)
+
+
+def _checked(outcome: Outcome) -> str:
+    """What was looked for and not found, and what nobody could look for."""
+    every = [one for system in outcome.systems for one in system.scores]
+    found_nothing = ["budgets are equal"]
+    unknown = []
+    if all(one.seen_in_training is not None for one in every):
+        found_nothing.append("training has not seen the test examples")
+    else:
+        unknown.append("whether training has seen the test examples")
+    if all(knows_end(one.curve) for one in every):
+        found_nothing.append("no system still improves at the end")
+    else:
+        unknown.append("whether a system still improves at the end")
+    if len(outcome.systems) > 1:
+        found_nothing.append("the seeds agree on which system is best")
+    words = f"Nothing was found: {listed(found_nothing)}."
+    return f"{words} Not known: {listed(unknown)}." if unknown else words
 
 
 def _doubt(doubt: Doubt) -> str:
@@ -236,10 +251,11 @@ def _answers(outcome: Outcome, looks: Looks) -> str:
     """Answers side by side, on the examples where it matters most which system one takes."""
     if not outcome.disagreements or len(outcome.systems) < 2:
         return ""
-    seed = outcome.systems[0].scores[0].seed
+    seed = outcome.common_seed
+    whose = "the first seed of each system" if seed is None else f"seed {seed}"
     examples = "".join(_example(one, looks) for one in outcome.disagreements)
     note = (
-        f"Answers of the first seed ({seed}). ✓: the same as a reference; ✗: not the same, though "
+        f"Answers of {whose}. ✓: the same as a reference; ✗: not the same, though "
         f"it may be right. Underlined: words that the reference does not have there."
     )
     return f'<p class="note">{note}</p><div class="examples">{examples}</div>'

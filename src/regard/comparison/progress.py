@@ -38,9 +38,8 @@ class Board:
         self._drawn_at = 0.0
         self._began = time.monotonic()
         self._done = self._scored()
-        self._at_start = len(self._done)
         self._failed: dict[int, str] = {}
-        self._share_at_start: dict[int, float] = {}
+        self._share_at_start = [self._share_of(number) for number in range(len(self._runs))]
         self._found: dict[int, str] = {}
 
     def __enter__(self) -> Self:
@@ -125,18 +124,22 @@ class Board:
 
     def _left(self, running: set[int]) -> str:
         """How long it will take, by what was done since the start, for a person."""
-        share = float(len(self._done) - self._at_start)
-        for number in running - self._done:
-            cell = self._runs[number][0]
-            now = min(1.0, _share(cell, _last_entry(self._folder.run(cell))))
-            before = self._share_at_start.setdefault(number, now)
-            share += now - before
+        now = list(self._share_at_start)
+        for number in running | self._done:
+            now[number] = self._share_of(number)
+        achieved = sum(now) - sum(self._share_at_start)
         passed = time.monotonic() - self._began
-        if share < 0.05 or passed < SOON:
+        if achieved < 0.05 or passed < SOON:
             return ""
-        wanted = len(self._runs) - self._at_start - sum(self._share_at_start.values())
-        left = max(0.0, passed / share * (wanted - share))
-        return f", about {duration(left)} left"
+        missing = sum(1 - share for number, share in enumerate(now) if number not in self._failed)
+        return f", about {duration(passed / achieved * missing)} left" if missing else ""
+
+    def _share_of(self, number: int) -> float:
+        """How much of a run is done."""
+        if number in self._done:
+            return 1.0
+        cell = self._runs[number][0]
+        return min(1.0, _share(cell, _last_entry(self._folder.run(cell))))
 
 
 def _in_words(scores: Scores) -> str:

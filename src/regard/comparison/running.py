@@ -26,12 +26,13 @@ from regard.nn.devices import pick_device, state_kept
 from regard.recipes.reporter import Reporter
 from regard.recipes.training import train
 from regard.runs.claim import Claim
+from regard.runs.run import Run
 
 GLANCE = 0.2  # seconds between two looks at the processes
 GRACE = 60.0  # seconds that a process has to save and end
 LARGEST_LOG = 10_000_000  # bytes that are searched for an error
 HOPELESS = 3
-"""Runs that fail before any succeeds, after which the others are not tried."""
+"""Systems that fail before any succeeds, after which the others are not tried."""
 
 
 def missing_runs(plan: Plan, folder: Folder) -> list[int]:
@@ -64,7 +65,9 @@ def run_here(plan: Plan, folder: Folder, number: int, *, parts: Parts, reporter:
             if cell in plan.pretraining:
                 folder.keep_scores(cell, trained_only(run, cell))
             else:
-                scores = score(run, cell, plan.split, parts=[*used, *metrics])
+                before = plan.base_of(cell)
+                base = Run.open(folder.run(before)) if before is not None else None
+                scores = score(run, cell, plan.split, base=base, parts=[*used, *metrics])
                 folder.keep_scores(cell, scores)
 
 
@@ -167,10 +170,12 @@ class _Queue:
     running: list[Running] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
     succeeded: int = 0
+    """Runs that have scores, from earlier starts too."""
 
     @property
     def is_hopeless(self) -> bool:
-        return len(self.failed) >= HOPELESS and not self.succeeded
+        systems = {self.plan.runs()[number][0].system for number in self.failed}
+        return len(systems) >= HOPELESS and not self.succeeded
 
     @property
     def is_over(self) -> bool:
@@ -224,7 +229,7 @@ def run_all(
     missing = {number: every[number] for number in missing_runs(plan, folder)}
     if not missing:
         return []
-    queue = _Queue(plan, folder, words, missing)
+    queue = _Queue(plan, folder, words, missing, succeeded=len(every) - len(missing))
     signals: list[int] = []
     old = _heeded(signals)
     try:
@@ -240,7 +245,10 @@ def run_all(
             signal.signal(number, handler)
     if signals:
         raise Interrupted("stopped and saved; run the same command to continue", signals[0])
-    return list(queue.failed.values())
+    reasons = list(queue.failed.values())
+    if queue.missing:
+        reasons.append(f"{counted(len(queue.missing), 'run')} not tried, since none succeeded")
+    return reasons
 
 
 def _heeded(signals: list[int]) -> dict[int, Any]:
@@ -291,7 +299,12 @@ def _reason(one: Running) -> str:
         file.seek(one.log_size)
         lines = file.read(LARGEST_LOG).decode("utf-8", "replace").splitlines()
     told = [line for line in lines if line.startswith("error: ")]
-    reason = told[-1].removeprefix("error: ") if told else f"it ended with {_end_of(one)}"
+    if told:
+        reason = told[-1].removeprefix("error: ")
+    elif any(line.startswith("Traceback ") for line in lines):  # of a part of the user's own
+        reason = next(line for line in reversed(lines) if line.strip())
+    else:
+        reason = f"it ended with {_end_of(one)}"
     return f"{one.cells[0].label}: {reason} (see {one.log})"
 
 

@@ -1,8 +1,9 @@
 """What is kept of a run that was trained and scored."""
 
+import hashlib
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,10 +14,12 @@ import regard
 from regard.comparison.cells import Cell
 from regard.comparison.experiment import METRICS
 from regard.config import to_settings
+from regard.data.pairs import Pair
 from regard.models.parts import Parts
 from regard.nn.devices import pick_device
-from regard.recipes.evaluation import evaluate
-from regard.recipes.text_evaluation import evaluate_texts
+from regard.recipes.evaluation import evaluate, judged_pairs, reference_losses
+from regard.recipes.preparing import seen_in_training
+from regard.recipes.text_evaluation import evaluate_texts, text_losses
 from regard.runs.run import Run
 
 POINTS = 400
@@ -58,32 +61,70 @@ class Scores:
     sources: list[str] = field(default_factory=list)
     references: list[list[str]] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
+    losses: list[Sequence[float]] = field(default_factory=list)
+    """Of each example: its loss, its right tokens, and its tokens."""
+    digest: str = ""
+    """A hash of the texts that it was scored on."""
 
 
-def score(run: Run, cell: Cell, split: str, *, parts: Parts = None) -> Scores:
-    """Score a finished run by the search of a cell."""
+def score(
+    run: Run, cell: Cell, split: str, *, base: Run | None = None, parts: Parts = None
+) -> Scores:
+    """Score a finished run by the search of a cell; base: the pretraining that it started from."""
     searching = Run(run.path, run.config, run.source, run.target, run.manifest)
     searching.config = replace(run.config, search=cell.config.search)
     device = cell.config.train.device
     trained = trained_only(run, cell)
     if run.config.train.objective != "translate":
-        texts = evaluate_texts(searching, split=split, device=device, parts=parts)
-        return replace(trained, values=_numbers(texts.as_dict()), examples=texts.texts)
+        return _scored_texts(run, trained, split, device, parts)
 
     evaluation = evaluate(searching, split=split, device=device, parts=parts)
     report = evaluation.report
+    pairs = evaluation.pairs
     return replace(
         trained,
         values=_numbers(report.as_dict()) | evaluation.metrics,
         signature=report.bleu_signature,
         tokenize=evaluation.tokenize,
         decoding=report.tokens_per_second,
-        seen_in_training=evaluation.seen_in_training,
+        seen_in_training=_seen_by_both(evaluation.seen_in_training, base, pairs),
         examples=report.examples,
-        sources=[pair.source for pair in evaluation.pairs],
+        sources=[pair.source for pair in pairs],
         references=[list(answers) for answers in evaluation.references],
         answers=evaluation.answers,
+        losses=list(reference_losses(run, pairs, device=device, parts=parts)),
+        digest=_digest(text for pair in pairs for text in (pair.source, *pair.targets)),
     )
+
+
+def _scored_texts(run: Run, trained: Scores, split: str, device: str, parts: Parts) -> Scores:
+    """Score a language model."""
+    report = evaluate_texts(run, split=split, device=device, parts=parts)
+    pairs = list(judged_pairs(run, None, {}, split))
+    return replace(
+        trained,
+        values=_numbers(report.as_dict()),
+        seen_in_training=seen_in_training(run.config.data, pairs),
+        examples=report.texts,
+        losses=list(text_losses(run, pairs, device=device, parts=parts)),
+        digest=_digest(pair.source for pair in pairs),
+    )
+
+
+def _seen_by_both(seen: int | None, base: Run | None, pairs: list[Pair]) -> int | None:
+    """How many sources training has seen, or the pretraining before it, whichever saw more."""
+    if base is None:
+        return seen
+    before = seen_in_training(base.config.data, pairs)
+    return None if seen is None or before is None else max(seen, before)
+
+
+def _digest(texts: Iterable[str]) -> str:
+    """A hash of texts, in their order."""
+    known = hashlib.sha256()
+    for text in texts:
+        known.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return known.hexdigest()
 
 
 def trained_only(run: Run, cell: Cell) -> Scores:

@@ -9,7 +9,6 @@ from typing import Any
 from regard.comparison.experiment import METRICS
 from regard.comparison.outcome import Outcome, PairOutcome, SystemOutcome
 from regard.errors import counted
-from regard.training.forecast import duration
 
 MOST_SETTINGS = 40
 MOST_COMPARED = 20
@@ -58,7 +57,7 @@ def results(outcome: Outcome) -> Table:
             row.insert(2, standing(outcome, system))
         row += [
             f"{system.mean('parameters'):,.0f}",
-            duration(system.mean("seconds")),
+            exact_duration(system.mean("seconds")),
             f"{system.tokens_per_second:,.0f}",
         ]
         if has_decoding:
@@ -135,9 +134,9 @@ def _interval(outcome: Outcome, low: float, high: float) -> str:
     return f"{outcome.shown(low)} to {outcome.shown(high)}".replace("-", "−")
 
 
-def shown_p(p: float) -> str:
-    """A p-value for a person: never 0."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+def shown_p(p: float, equals: str = "") -> str:
+    """A p-value for a person: never 0; `equals` stands before a number that is one."""
+    return "< 0.001" if p < 0.001 else f"{equals}{p:.3f}"
 
 
 def _about_chance(outcome: Outcome) -> str:
@@ -145,16 +144,14 @@ def _about_chance(outcome: Outcome) -> str:
     if not outcome.pairs:
         return ""
     gaps = [pair.difference for pair in outcome.pairs]
-    sources = []
-    if all(gap.knows_seeds for gap in gaps):
-        sources.append("other seeds")
+    if not any(gap.knows_seeds for gap in gaps):
+        return (
+            "With one seed, nobody knows how much another seed would change, so nothing can be "
+            "decided: add seeds to the experiment."
+        )
+    sources = ["other seeds"]
     if all(gap.knows_examples for gap in gaps):
         sources.append("other test examples")
-    if not sources:
-        return (
-            "With one seed, chance is unknown, so nothing can be decided: add seeds to the "
-            "experiment."
-        )
     words = (
         f"p is the probability that chance alone ({' and '.join(sources)}) shows a difference "
         f"this large between two systems that are equally good. "
@@ -164,7 +161,15 @@ def _about_chance(outcome: Outcome) -> str:
             f"Many comparisons find something by chance, so p is corrected for {len(gaps)} pairs "
             f"(Holm). "
         )
-    return words + "Systems differ if it is below 0.05; “not decided” does not mean “equal”."
+    words += "Systems differ if it is below 0.05; “not decided” does not mean “equal”."
+    if len(sources) == 1:
+        words += (
+            f" What other test examples would change is not known for {outcome.metric_name}: this "
+            f"holds for these examples."
+        )
+    if any(len(system.scores) == 1 for system in outcome.systems):
+        words += " A system with one seed is taken to vary between seeds as much as the other does."
+    return words
 
 
 def pairs(outcome: Outcome) -> Table | None:
@@ -255,9 +260,18 @@ def machine(outcome: Outcome) -> Table:
         ["the same for all systems", shown_budget(outcome) or "no budget was given"],
         ["scored on", f"{counted(one.examples, 'example')} of the {outcome.plan.split} set"],
     ]
-    if one.signature:
-        rows.append(["sacreBLEU", one.signature])
+    every = [one.signature for system in outcome.systems for one in system.scores]
+    signatures = list(dict.fromkeys(signature for signature in every if signature))
+    rows += [["sacreBLEU", signature] for signature in signatures]
     return Table("How it was measured", ["", ""], rows)
+
+
+def exact_duration(seconds: float) -> str:
+    """Seconds for a table, where near ones must not read the same: 75 s, 12.5 min, 3.25 h."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 5 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def shown_budget(outcome: Outcome) -> str:

@@ -168,10 +168,10 @@ class Attention(nn.Module):
         self.heads = heads
         self.projections = projections
         self.dropout = dropout
-        self.fused = self.score.scale is not None and self.position.fused
+        self._scale = self.score.fused_scale
+        self.fused = self._scale is not None and self.position.fused
         """Whether a fused kernel can compute this; set it to False to take the readable path."""
         # Asked in every call, and slow to ask a module for.
-        self._scale = self.score.scale
         self._head_width = self.score.query_width
         self._widths = (width, key_width, value_width)
         self._plain = type(self.position) is Position and type(self.score).prepare is Score.prepare

@@ -11,7 +11,7 @@ class Score(nn.Module):
 
     Queries (B, H, T, Dq) and prepared keys (B, H, S, ·) give scores (B, H, T, S). `scale` is a
     number if the score is `scale · query · prepared key`, which fused kernels can compute, and None
-    otherwise.
+    otherwise. A subclass with a `forward` of its own is never fused, whatever it inherits.
     """
 
     scale: float | None = None
@@ -22,6 +22,13 @@ class Score(nn.Module):
         self.query_width = query_width
         self.key_width = key_width
         self.width = width
+
+    @property
+    def fused_scale(self) -> float | None:
+        """The `scale` with which a fused kernel gives what `forward` does; None: none does."""
+        kind = type(self)
+        is_product = kind.forward is Score.forward and kind.__call__ is nn.Module.__call__
+        return self.scale if is_product else None
 
     def prepare(self, key: Tensor) -> Tensor:
         """Compute what depends on the key alone: (B, H, S, Dk) -> (B, H, S, ·)."""

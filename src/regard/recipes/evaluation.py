@@ -4,14 +4,15 @@ import dataclasses
 import math
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.data.corpus import encode
+from regard.data.corpus import Corpus, encode
 from regard.data.items import Items, named_splits, open_items
 from regard.data.pairs import Pair, Skipped
 from regard.data.readers import fitting_layout
@@ -24,6 +25,7 @@ from regard.errors import UserError
 from regard.inference.online import check_online
 from regard.inference.translator import Translator, load_translator
 from regard.models.parts import Parts, listed
+from regard.nn.devices import pick_device
 from regard.recipes.preparing import open_split_of, open_splits, seen_in_training
 from regard.records.result import Result
 from regard.runs.run import Run
@@ -41,7 +43,7 @@ from regard.scoring import (
 from regard.scoring.latency import average_lagging, delays, laal
 from regard.scoring.lengths import Bin, OwnMetric, length_bins
 from regard.scoring.significance import Comparison, Metric, paired_bootstrap
-from regard.training.loss import mean_loss
+from regard.training.loss import RowLoss, mean_loss, row_losses
 
 SHOWN = 5
 """Answers that a notebook shows below the scores."""
@@ -242,8 +244,17 @@ def _reference_losses(
 
 def _reference_loss(run: Run, translator: Translator, pairs: list[Pair]) -> ReferenceLoss:
     """Loss and accuracy on the references, each token given those before it."""
+    with _encoded(run, pairs) as corpus:
+        budget = run.config.data.batch_tokens
+        means = mean_loss(translator.model, corpus, budget, translator.device)
+    return ReferenceLoss(means["loss"], means["accuracy"], int(means["tokens"]))
+
+
+@contextmanager
+def _encoded(run: Run, pairs: list[Pair]) -> Iterator[Corpus]:
+    """The pairs in the tokens of a run, a row for each reference, as long as this is open."""
     with tempfile.TemporaryDirectory() as folder:
-        corpus = encode(
+        yield encode(
             pairs,
             run.source,
             run.target,
@@ -253,9 +264,17 @@ def _reference_loss(run: Run, translator: Translator, pairs: list[Pair]) -> Refe
             positions=any(pair.positions for pair in pairs),
             name="evaluate",
         )
-        budget = run.config.data.batch_tokens
-        means = mean_loss(translator.model, corpus, budget, translator.device)
-    return ReferenceLoss(means["loss"], means["accuracy"], int(means["tokens"]))
+
+
+def reference_losses(
+    run: Run, pairs: list[Pair], *, device: str = "auto", parts: Parts = None
+) -> list[RowLoss]:
+    """The loss on the references of each pair, each token given those before it."""
+    place = pick_device(device, "device")
+    model = run.model(parts=parts).to(place)
+    with _encoded(run, pairs) as corpus:
+        rows = iter(row_losses(model, corpus, place))
+        return [RowLoss(*map(sum, zip(*islice(rows, len(pair.targets))))) for pair in pairs]
 
 
 @dataclasses.dataclass(frozen=True)

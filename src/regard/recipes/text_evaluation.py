@@ -3,8 +3,10 @@
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from regard.data.corpus import Corpus
 from regard.data.documents import encode_documents
 from regard.data.items import Items
 from regard.data.objectives import objective_of
@@ -17,7 +19,7 @@ from regard.runs.run import Run
 from regard.scoring import TextReport, text_report
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import UNK
-from regard.training.loss import mean_loss
+from regard.training.loss import RowLoss, mean_loss, row_losses
 
 
 class _Counted:
@@ -60,14 +62,7 @@ def evaluate_texts(
     place = pick_device(device, "device")
     model = run.model(parts=parts).to(place)
     is_causal = config.train.objective == "causal"
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = encode_documents(
-            counted,
-            run.source,
-            Path(folder) / "texts",
-            max_length=config.data.max_length,
-            is_causal=is_causal,
-        )
+    with _encoded(run, counted) as corpus:
         began = time.monotonic()
         objective = objective_of(config.train, run.source)
         means = mean_loss(model, corpus, config.data.batch_tokens, place, objective)
@@ -84,3 +79,26 @@ def evaluate_texts(
         seconds=seconds,
         predicts_all=is_causal,
     )
+
+
+@contextmanager
+def _encoded(run: Run, pairs: Iterable[Pair]) -> Iterator[Corpus]:
+    """The texts in the tokens of a run, as long as this is open; long ones in several rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield encode_documents(
+            pairs,
+            run.source,
+            Path(folder) / "texts",
+            max_length=run.config.data.max_length,
+            is_causal=run.config.train.objective == "causal",
+        )
+
+
+def text_losses(
+    run: Run, pairs: Iterable[Pair], *, device: str = "auto", parts: Parts = None
+) -> list[RowLoss]:
+    """The loss on each text, and on each row of a long one."""
+    place = pick_device(device, "device")
+    model = run.model(parts=parts).to(place)
+    with _encoded(run, pairs) as corpus:
+        return row_losses(model, corpus, place, objective_of(run.config.train, run.source))

@@ -151,9 +151,7 @@ def wer(hypotheses: Texts, references: References) -> float:
     Words are separated by white space, so for phonemes written "K AE T" this is the phoneme error
     rate. It may exceed 1.
     """
-    check(hypotheses, references)
-    word_references = [[text.split() for text in answers] for answers in references]
-    return _error_rate([text.split() for text in hypotheses], word_references)
+    return _error_rate(word_edits(hypotheses, references))
 
 
 def cer(hypotheses: Texts, references: References) -> float:
@@ -161,21 +159,33 @@ def cer(hypotheses: Texts, references: References) -> float:
 
     Spaces count. It may exceed 1.
     """
-    check(hypotheses, references)
-    return _error_rate(hypotheses, references)
+    return _error_rate(character_edits(hypotheses, references))
 
 
 Sequences = Sequence[Sequence[Hashable]]
+Edits = list[tuple[int, int]]
+"""Of each output, the edits to its nearest reference, and the length of that reference."""
 
 
-def _error_rate(hypotheses: Sequences, references: Sequence[Sequences]) -> float:
-    """Edits to the nearest reference over the whole corpus, divided by the references' length."""
-    edits = 0
-    length = 0
-    for hypothesis, answers in zip(hypotheses, references):
-        distance, answer_length = _nearest(hypothesis, answers)
-        edits += distance
-        length += answer_length
+def word_edits(hypotheses: Texts, references: References) -> Edits:
+    """Of each output, the word edits to its nearest reference, and the words of that."""
+    check(hypotheses, references)
+    return [
+        _nearest(hypothesis.split(), [answer.split() for answer in answers])
+        for hypothesis, answers in zip(hypotheses, references)
+    ]
+
+
+def character_edits(hypotheses: Texts, references: References) -> Edits:
+    """Of each output, the character edits to its nearest reference, and its characters."""
+    check(hypotheses, references)
+    return [_nearest(*pair) for pair in zip(hypotheses, references)]
+
+
+def _error_rate(lines: Edits) -> float:
+    """Edits over the whole corpus, divided by the length of the references."""
+    edits = sum(distance for distance, _ in lines)
+    length = sum(length for _, length in lines)
     return edits / length if length else float(edits > 0)
 
 

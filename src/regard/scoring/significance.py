@@ -6,9 +6,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.scoring.metrics import References, Texts, check, columns, sacre
+from regard.scoring.metrics import (
+    References,
+    Texts,
+    character_edits,
+    check,
+    columns,
+    sacre,
+    word_edits,
+)
 
-Metric = Literal["bleu", "chrf", "ter", "exact_match"]
+Metric = Literal["bleu", "chrf", "ter", "exact_match", "wer", "cer"]
 Counts = npt.NDArray[np.int64]
 Scorer = Callable[[Counts], float]
 """Counts (N,) -> the score of a test set in which example i stands counts[i] times."""
@@ -80,6 +88,17 @@ def resampled(
     return np.array([score(counts) for counts in _drawn(len(references), samples, seed)])
 
 
+def resampled_ratios(
+    parts: npt.ArrayLike, wholes: npt.ArrayLike, *, samples: int = 1000, seed: int = 12345
+) -> npt.NDArray[np.float64]:
+    """The same of a score that is a sum over examples divided by another, such as a mean loss.
+
+    parts and wholes (N,): of each example, what it adds to the one sum and to the other.
+    """
+    score = _ratio(np.asarray(parts, dtype=np.float64), np.asarray(wholes, dtype=np.float64))
+    return np.array([score(counts) for counts in _drawn(np.size(parts), samples, seed)])
+
+
 def _drawn(size: int, samples: int, seed: int) -> Iterator[Counts]:
     """How often each of `size` examples is drawn, for each of the samples."""
     rng = np.random.default_rng(seed)
@@ -94,8 +113,24 @@ def _scorer(outputs: Texts, references: References, metric: Metric, tokenize: st
         hits = np.array([text in answers for text, answers in zip(outputs, references)])  # (N,)
         return lambda counts: float((counts @ hits) / counts.sum())
 
+    if metric in ("wer", "cer"):
+        edits_of = word_edits if metric == "wer" else character_edits
+        edits, lengths = np.array(edits_of(outputs, references), dtype=np.float64).T  # (N,) each
+        return _ratio(edits, lengths)
+
     options = {"tokenize": tokenize} if metric == "bleu" else {}
     return sacre_scorer(sacre(metric, **options), outputs, references)
+
+
+def _ratio(parts: npt.NDArray[np.float64], wholes: npt.NDArray[np.float64]) -> Scorer:
+    """The sum of `parts` over that of `wholes`, as an error rate is; one without a whole is 1."""
+
+    def score(counts: Counts) -> float:
+        part = float(counts @ parts)
+        whole = float(counts @ wholes)
+        return part / whole if whole else float(part > 0)
+
+    return score
 
 
 def sacre_scorer(judge: Any, outputs: Texts, references: References) -> Scorer:

@@ -38,7 +38,7 @@ class Difference(NamedTuple):
     p: float
     """How often chance alone shows a difference at least as large, in either direction."""
     knows_seeds: bool
-    """Whether chance includes other seeds: False if one of the systems has a single seed."""
+    """Whether chance includes other seeds: False if both systems have a single seed."""
     knows_examples: bool
     """Whether chance includes other test examples."""
 
@@ -57,6 +57,7 @@ def difference(
     a: Sequence[float],
     b: Sequence[float],
     *,
+    is_paired: bool = False,
     example_variance: float | None = None,
     examples: int = 0,
 ) -> Difference:
@@ -66,11 +67,12 @@ def difference(
     chance are added: the variance between seeds (Welch 1947), and the variance of the difference
     when the test set of `examples` is drawn anew (`example_variance`; None: unknown). Part of the
     second is in the first already, so this errs on the side of caution.
+
+    is_paired: seed by seed, both are the same trained model, used in two ways: then the differences
+    of the seeds are what varies.
     """
-    parts: list[tuple[float, float]] = []  # variance, and its degrees of freedom
-    knows_seeds = len(a) > 1 and len(b) > 1
-    if knows_seeds:
-        parts += [(statistics.variance(x) / len(x), len(x) - 1) for x in (a, b)]
+    parts = _variances_between_seeds(a, b, is_paired)
+    knows_seeds = bool(parts)
     if example_variance is not None:
         parts.append((example_variance, max(1, examples - 1)))
 
@@ -90,6 +92,25 @@ def difference(
     return Difference(gap, gap - reach, gap + reach, p, knows_seeds, knows_examples)
 
 
+def _variances_between_seeds(
+    a: Sequence[float], b: Sequence[float], is_paired: bool
+) -> list[tuple[float, float]]:
+    """Parts of the variance of a difference that other seeds make, with their degrees of freedom.
+
+    A system with one seed is taken to vary as much as the other one does.
+    """
+    if is_paired and len(a) == len(b) > 1:
+        gaps = [x - y for x, y in zip(a, b, strict=True)]
+        return [(statistics.variance(gaps) / len(gaps), len(gaps) - 1)]
+    if len(a) > 1 and len(b) > 1:
+        return [(statistics.variance(x) / len(x), len(x) - 1) for x in (a, b)]
+    longer = max(a, b, key=len)
+    if len(longer) == 1:
+        return []
+    variance = statistics.variance(longer) * (1 / len(a) + 1 / len(b))
+    return [(variance, len(longer) - 1)]
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """The same p-values, raised so that many comparisons together err no more often than one.
 
@@ -105,7 +126,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def t_tails(t: float, freedom: float) -> float:
-    """How likely Student's t is at least this far from zero, on either side."""
+    """How likely Student's t is at least this far from zero, on either side (freedom >= 1)."""
     if freedom >= NEARLY_NORMAL:
         return math.erfc(t / math.sqrt(2))
     # With t = √freedom · tan(angle), the density is cos(angle) to the power of freedom - 1.
@@ -119,14 +140,20 @@ def t_tails(t: float, freedom: float) -> float:
 
 def t_quantile(level: float, freedom: float) -> float:
     """The t between whose negative and itself Student's t lies with this probability."""
-    low = 0.0
-    high = 1.0
-    while t_tails(high, freedom) > 1 - level:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        if t_tails(middle, freedom) > 1 - level:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    wanted = 1 - level
+    t = statistics.NormalDist().inv_cdf((1 + level) / 2)
+    for _ in range(100):  # Newton's method; from below, it never overshoots a convex curve
+        step = (t_tails(t, freedom) - wanted) / (2 * _t_density(t, freedom))
+        t += step
+        if abs(step) <= 1e-9 * t:
+            break
+    return t
+
+
+def _t_density(t: float, freedom: float) -> float:
+    """The density of Student's t distribution."""
+    if freedom >= NEARLY_NORMAL:
+        return statistics.NormalDist().pdf(t)
+    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
+    power = -(freedom + 1) / 2 * math.log1p(t * t / freedom)
+    return math.exp(log_scale + power) / math.sqrt(math.pi * freedom)
