@@ -265,3 +265,38 @@ def test_our_version_is_part_of_a_run(monkeypatch):
     before = runs_of(planned())
     monkeypatch.setattr(regard, "__version__", "99")
     assert not before & runs_of(planned())
+
+
+@pytest.mark.parametrize("path", ["text.en", "text"])
+def test_both_of_two_aligned_files_decide(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for language in ("en", "de"):
+        lines = [f"{language} {number}" for number in range(60)]
+        (tmp_path / f"text.{language}").write_text("\n".join(lines) + "\n")
+    data = {"path": path, "source": "en", "target": "de"}
+    asked = {**TOY, "preset": "small", "data": data}
+    before = plan(read_experiment(asked), Reporter(quiet=True))
+    was = identity(read_experiment(asked))
+    german = (tmp_path / "text.de").read_text()
+    (tmp_path / "text.de").write_text(german.replace("de 7\n", "de seven\n"))
+    after = plan(read_experiment(asked), Reporter(quiet=True))
+    assert not runs_of(before) & runs_of(after)
+    assert identity(read_experiment(asked)) != was
+
+
+def test_the_code_of_a_part_decides_for_the_systems_that_have_it():
+    asked = read_experiment({**TOY, "axes": {"model.score": ["dot", "custom:Mine"]}})
+    quiet = Reporter(quiet=True)
+    one = {"model.score=custom:Mine": "hash of the code"}
+    two = {"model.score=custom:Mine": "hash of other code"}
+    assert identity(asked, one) != identity(asked, two)
+    before = {cell.label: cell.run for cell in plan(asked, quiet, one).cells}
+    after = {cell.label: cell.run for cell in plan(asked, quiet, two).cells}
+    changed = {label for label in before if before[label] != after[label]}
+    assert changed == {"custom:Mine, seed 1", "custom:Mine, seed 2"}
+
+
+def test_bleu_is_refused_before_training_where_it_says_nothing():
+    data = {"path": "sort", "options": {"train": 50, "dev": 5, "test": 5, "length": 2}}
+    with pytest.raises(UserError, match="bleu says nothing about answers as short"):
+        planned(data=data, metric="bleu")

@@ -289,6 +289,61 @@ def test_a_run_that_fails_does_not_end_the_others(comparing, tmp_path):
     assert "Without scores: custom:Broken (seeds 1, 2)" in text
 
 
+def test_a_part_that_is_changed_is_trained_again(comparing, tmp_path):
+    part = tmp_path / "parts.py"
+    part.write_text("from regard.nn.scores import Dot\nclass Mine(Dot):\n    scale = 0.5\n")
+    write_toy(tmp_path, TOY.replace('["additive",', '["custom:Mine",'))
+    words = ("toy.toml", "--out", "compared", "--parts", "parts.py:Mine")
+    first = comparing(tmp_path, *words)
+    assert first.end().returncode == 0
+    assert len(first.started) == 4
+    again = comparing(tmp_path, *words)
+    assert again.end().returncode == 0
+    assert again.started == []
+    found = found_in(tmp_path / "compared")
+
+    part.write_text(part.read_text().replace("0.5", "0.25"))
+    by_folder = comparing(tmp_path, "compared", "--parts", "parts.py:Mine").end()
+    assert by_folder.returncode == 2
+    assert "its code has changed" in by_folder.stderr
+    changed = comparing(tmp_path, *words)
+    assert changed.end().returncode == 0
+    assert len(changed.started) == 2
+    now = found_in(tmp_path / "compared")
+    same = {label for label in found if now[label]["values"] == found[label]["values"]}
+    assert same == {"scaled_dot, seed 1", "scaled_dot, seed 2"}
+
+
+PRETRAINED = TOY.replace(
+    '[axes]\n"model.score" = ["additive", "scaled_dot"]',
+    """[pretrain.writer]
+data = { path = "phrases", options = { train = 200, dev = 20, test = 20 } }
+train = { objective = "causal", steps = 4, epochs = 0 }
+
+[axes.start]
+"nothing" = {}
+"a writer" = { train = { start_from = "writer" } }""",
+)
+
+
+def test_what_others_start_from_is_trained_first(comparing, tmp_path):
+    write_toy(tmp_path, PRETRAINED)
+    listed = comparing(tmp_path, "toy.toml", "--out", "compared", "--plan").end()
+    assert listed.returncode == 0, listed.stderr
+    assert "--array=1-2 " in listed.stdout
+    assert "--array=3-6 " in listed.stdout
+    too_early = comparing(tmp_path, "compared", "--only", 6).end()
+    assert too_early.returncode == 2
+    assert "is not trained yet: first --only" in too_early.stderr
+
+    ended = comparing(tmp_path, "toy.toml", "--out", "compared", "--jobs", 2).end()
+    assert ended.returncode == 0, ended.stderr
+    found = found_in(tmp_path / "compared")
+    for seed in (1, 2):
+        plain = found[f"nothing, seed {seed}"]["values"]
+        assert found[f"a writer, seed {seed}"]["values"] != plain
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -366,6 +421,9 @@ def test_in_python_with_parts_of_ones_own(tmp_path):
     outcome = regard.compare(experiment, out=out, parts={"score": Half}, reporter=reporter)
     assert {system.name for system in outcome.systems} == {"scaled_dot", "custom:Half"}
     assert outcome.best.name in {"scaled_dot", "custom:Half"}
+    shown = outcome._repr_html_()
+    assert shown.count("<tr>") == 3
+    assert "custom:Half" in shown
     assert (out / "report.html").is_file()
     again = regard.compare(experiment, out=out, parts={"score": Half}, reporter=reporter)
     assert again.as_dict() == outcome.as_dict()

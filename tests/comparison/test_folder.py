@@ -123,3 +123,22 @@ def test_an_empty_folder_is_taken(tmp_path):
     Folder(tmp_path).make()
     assert Folder(tmp_path).plan() is None
     assert not Folder(tmp_path).has_plan
+
+
+@pytest.mark.parametrize("name", ["logs", "runs", "scores"])
+def test_a_folder_of_somebody_else_with_a_name_of_ours_is_refused(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "mine.txt").touch()
+    with pytest.raises(UserError, match="holds something else"):
+        Folder(tmp_path).make()
+
+
+def test_a_folder_without_a_plan_but_with_runs_that_has_a_damaged_plan_is_ours(folder, tmp_path):
+    (folder.path / "experiment.json").write_text("{")
+    folder.make()
+
+
+def test_a_plan_whose_hashes_lead_elsewhere_is_not_read(folder, outcome):
+    cells = [replace(outcome.plan.cells[0], key="../../evil"), *outcome.plan.cells[1:]]
+    folder.keep_plan(replace(outcome.plan, cells=cells), "hostile")
+    assert folder.plan() is None

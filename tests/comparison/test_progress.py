@@ -100,6 +100,22 @@ def test_the_time_left_is_by_what_was_done_since_the_start(folder, outcome, monk
     assert board._left(set()) == ", about 10 minutes left"
 
 
+def test_the_time_left_after_a_restart_counts_what_was_there(folder, outcome, monkeypatch):
+    """Two runs of six were nearly done: a minute for their last tenths says ten for each other."""
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    for number in (0, 1):
+        log(folder, outcome, number, {"kind": "train", "step": 90})
+    board = Board(outcome.plan, folder, 2, Reporter(io.StringIO()))
+    clock[0] += 60
+    for number in (0, 1):
+        keep(folder, outcome, number)
+    board.update(set(), {})
+    assert board._left(set()) == ", about 20 minutes left"  # four runs, two tenths a minute
+    board.update(set(), {5: "it failed"})
+    assert board._left(set()) == ", about 15 minutes left"
+
+
 @pytest.mark.parametrize(
     "lines",
     ["", "{", "[]\n", '{"kind": "train"}\n', '{"kind": "train", "step": "x", "loss": null}\n'],
