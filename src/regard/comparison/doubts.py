@@ -318,6 +318,11 @@ def _seeds(seeds: list[int]) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
+def quoted(name: str) -> str:
+    """A name for a sentence, in which a comma of its own would not be seen as one."""
+    return f"“{name}”" if "," in name else name
+
+
 def listed(names: list[str]) -> str:
     """Names for a sentence: a, b and c."""
     if any("," in name for name in names):
@@ -335,19 +340,20 @@ def verdict(outcome: Outcome) -> str:
     if len(outcome.systems) == 1:
         return f"Only {best.name} has been scored so far."
     score = outcome.shown_spread(best.spread(outcome.metric))
-    lead = f"{best.name} has the best {outcome.metric_name}: {score}."
+    name = quoted(best.name)
+    lead = f"{name} has the best {outcome.metric_name}: {score}."
     others = outcome.tied[1:]
     if not others:
         second = outcome.pair(best.name, outcome.ranking[1].name)
         gap = outcome.shown(abs(second.difference.difference))
         return (
-            f"Take {best.name}. {lead} {outcome.ranking[1].name} is next, {gap} behind "
+            f"Take {name}. {lead} {quoted(outcome.ranking[1].name)} is next, {gap} behind "
             f"(p {shown_p(second.p, '= ')})."
         )
     cheapest = min(outcome.tied, key=lambda one: one.mean("seconds"))
     names = listed([one.name for one in others])
     undecided = f"{lead} But {names} may be as good: these runs do not decide it."
-    if cheapest is best:
-        return f"Take {best.name}: nothing is better. {undecided}"
+    if cheapest.mean("seconds") > (1 - NOT_EQUAL) * best.mean("seconds"):
+        return f"Take {name}: nothing is better. {undecided}"
     times = f"{duration(cheapest.mean('seconds'))} instead of {duration(best.mean('seconds'))}"
-    return f"{undecided} Of these, {cheapest.name} trains fastest ({times})."
+    return f"{undecided} Of these, {quoted(cheapest.name)} trains fastest ({times})."
