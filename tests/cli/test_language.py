@@ -12,30 +12,35 @@ SIZES = {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layer
 TEXTS = [f"the {noun} {verb}" for noun in ("cat", "dog", "cow") for verb in ("sat", "ran")] * 10
 
 
+def train(data, out, objective):
+    """A run that has learned next to nothing."""
+    return regard.train(
+        data,
+        out=out,
+        reporter=Reporter(quiet=True),
+        model=SIZES,
+        data={"dev": 5, "test": 5, "batch_tokens": 200, "max_length": 8},
+        text={"tokenizer": "characters"},
+        train={
+            "objective": objective,
+            "steps": 2,
+            "epochs": 0,
+            "schedule": "constant",
+            "warmup": 1,
+            "tensorboard": "off",
+            "threads": 1,
+            "device": "cpu",
+        },
+    )
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A run of each objective; nobody may change them."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "notes.txt").write_text("\n".join(TEXTS) + "\n")
     return {
-        objective: regard.train(
-            folder / "notes.txt",
-            out=folder / objective,
-            reporter=Reporter(quiet=True),
-            model=SIZES,
-            data={"dev": 5, "test": 5, "batch_tokens": 200, "max_length": 8},
-            text={"tokenizer": "characters"},
-            train={
-                "objective": objective,
-                "steps": 2,
-                "epochs": 0,
-                "schedule": "constant",
-                "warmup": 1,
-                "tensorboard": "off",
-                "threads": 1,
-                "device": "cpu",
-            },
-        )
+        objective: train(folder / "notes.txt", folder / objective, objective)
         for objective in ("causal", "masked", "denoise")
     }
 
@@ -92,6 +97,15 @@ def test_a_file_of_texts_is_scored_as_it_is_evaluated(runs, said, tmp_path, obje
     total = sum(float(line[0]) for line in lines)
     assert -total / report["tokens"] == pytest.approx(report["loss"], abs=1e-4)
     assert output.err.startswith("3 texts: log-probability ")
+
+
+def test_a_run_of_texts_from_python_scores_a_file(said, tmp_path):
+    (tmp_path / "texts.txt").write_text("the cat sat\na\n")
+    run = train(TEXTS, tmp_path / "run", "causal")
+    lines = said("score", run.path, "--input", "texts.txt").out.splitlines()
+    assert [line.split("\t")[2] for line in lines] == ["the cat sat", "a"]
+    report = json.loads(said("evaluate", run.path, "texts.txt", "--json").out)
+    assert report["texts"] == 2
 
 
 def test_a_denoiser_scores_a_text_and_a_pair(runs, said):

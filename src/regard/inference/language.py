@@ -129,23 +129,24 @@ class LanguageModel(DecodingModel):
     ) -> Iterator[Generation]:
         """Continue a stream of prompts."""
         search = self._search(counts.n_best, sampling)
+        positions = self._positions()
         stream = iter(prompts)
         while chunk := list(islice(stream, WINDOW)):
             encoded = self.tokenizer.encode_batch(chunk)
             self._count(sum(len(ids) + counts.tokens for ids in encoded))
-            jobs = [self._job(text, ids, counts, sampling) for text, ids in zip(chunk, encoded)]
+            jobs = []
+            for text, ids in zip(chunk, encoded):
+                room = max(0, positions - len(ids))  # the last token is written, but not read
+                jobs.append(self._job(text, ids, min(counts.tokens, room), sampling))
             possible = [job for job in jobs if job.limit]
             self._decode(sorted(possible, key=lambda job: -len(job.source)), search)
             for text, ids, job in zip(chunk, encoded, jobs):
                 yield self._generation(text, ids, job, counts)
 
-    def _job(
-        self, prompt: str, ids: Sequence[int], counts: _Counts, sampling: Sampling | None
-    ) -> Job:
+    def _job(self, prompt: str, ids: Sequence[int], limit: int, sampling: Sampling | None) -> Job:
         """What to search for a prompt of these ids: the last of them is read by the first step."""
         read = [BOS, *ids]
-        room = max(0, self._positions() - len(ids))  # the last token is written, but not read
-        job = Job(read[:-1], limit=min(counts.tokens, room), first=read[-1])
+        job = Job(read[:-1], limit=limit, first=read[-1])
         if sampling:  # the same draw in any company
             job.seed = zlib.crc32(f"{sampling.seed} {prompt}".encode(errors="replace"))
         return job
@@ -208,15 +209,15 @@ class LanguageModel(DecodingModel):
 
     def _length_warnings(self, ids: Sequence[int], job: Job, counts: _Counts) -> list[str]:
         """What there is to say about the length of what came of a prompt of these ids."""
-        where = f"the {self._positions():,} learned positions (model.max_positions)"
-        if not job.limit:
-            return [f"nothing written: the prompt of {counted(len(ids), 'token')} fills {where}"]
-        if not job.found:
+        best = job.found[0] if job.found else None
+        if job.limit < counts.tokens and not (best and best.finished):
+            where = f"the {self._positions():,} learned positions (model.max_positions)"
+            if not job.limit:
+                prompt = f"the prompt of {counted(len(ids), 'token')}"
+                return [f"nothing written: {prompt} fills {where}"]
+            return [f"stopped after {counted(job.limit, 'token')}, at the end of {where}"]
+        if best is None:
             return []
-        best = job.found[0]
-        if job.limit < counts.tokens and not best.finished:
-            written = counted(len(best.tokens), "token")
-            return [f"stopped after {written}, at the end of {where}"]
 
         length = len(ids) + len(best.logprobs)  # with <eos>, if the text has ended
         if not 0 < self.max_length < length:
