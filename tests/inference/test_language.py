@@ -32,18 +32,20 @@ KINDS = {
     },
     "lstm": {"kind": "rnn", "width": 16, "embedding": 16, "tie": "none"},
 }
+LEARNED = {"width": 16, "ffn": 24, "heads": 2, "decoder_layers": 1, "position": "learned"}
 PROMPTS = ["abc", "", "a", "abc def", "abc", "nop", "p" * 9]
 
 
-def made(kind, **search):
+def made(kind, max_length=0, **search):
     """With opinions: weights so large that what it says depends on all that it reads."""
     torch.manual_seed(5)
-    settings = build({"model": KINDS[kind]}).model
+    settings = build({"model": KINDS[kind] if isinstance(kind, str) else kind}).model
     model = build_model(settings, LETTERS.size, LETTERS.size, objective="causal").double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    return LanguageModel(model, LETTERS, SearchConfig(**({"width": 1} | search)))
+    config = SearchConfig(**({"width": 1} | search))
+    return LanguageModel(model, LETTERS, config, max_length=max_length)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -205,7 +207,66 @@ def test_a_letter_it_does_not_know_is_told(transformer):
     assert transformer("ab", tokens=3).warnings == []
 
 
+# length
+
+
+def test_a_text_longer_than_training_gets_a_warning():
+    model = made("transformer", max_length=12, minimum=30)  # so that no text ends earlier
+    [warning] = model("abc", tokens=20).warnings
+    assert warning == "longer than any row in training (23 tokens; data.max_length=12)"
+    assert model("abc", tokens=9).warnings == []
+    assert made("transformer", minimum=30)("abc", tokens=20).warnings == []
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_text_ends_with_the_learned_positions(width):
+    model = made(LEARNED | {"max_positions": 20}, width=width, minimum=30)
+    for prompt in ("abc", "", "abcdefghijklmnopabc"):
+        generation = model(prompt, tokens=100)
+        written = 20 - len(prompt)
+        assert len(generation.tokens) == written
+        assert generation.warnings == [
+            f"stopped after {written} token{'s' * (written > 1)}, at the end of the 20 learned "
+            f"positions (model.max_positions)"
+        ]
+    assert model("abc", tokens=17).warnings == []
+    assert model("abc", tokens=17).text == model("abc", tokens=100).text
+
+
+def test_a_prompt_longer_than_the_learned_positions_does_not_end_the_stream():
+    model = made(LEARNED | {"max_positions": 20})
+    before, long, after = model(["abc", "a" * 20, "abc"], tokens=4)
+    assert before.text == after.text == model("abc", tokens=4).text
+    assert (long.text, long.tokens, long.finished) == ("a" * 20, [], False)
+    assert "nothing written: the prompt of 20 tokens fills the 20" in long.warnings[0]
+
+
+def test_one_text_is_not_a_list_of_letters(transformer):
+    for method in ("generate", "scores", "bits_per_character"):
+        with pytest.raises(UserError, match=rf"{method}\(\) takes a list of texts: write {method}"):
+            getattr(transformer, method)("abc")
+
+
 # likelihoods
+
+
+def test_a_long_text_is_scored_in_rows_as_in_training():
+    model = made("lstm", max_length=5)
+    text = "abcdefghijkl"  # with <eos>: 13 tokens in rows of 4, 5 and 4
+    ids = [BOS, *LETTERS.encode(text), EOS]
+    expected = []
+    for start, end in ((0, 4), (4, 9), (9, 13)):
+        row = ids[start : end + 1]
+        with torch.no_grad():
+            logits = model.model.predict(collate([([EOS], row)]))[0]
+        expected += logits.log_softmax(-1)[range(len(row) - 1), row[1:]].tolist()
+    likelihood = model.score(text)
+    assert likelihood.logprobs == pytest.approx(expected, abs=1e-9)
+    assert likelihood.tokens == [*text, "<eos>"]
+    assert likelihood.logprobs != pytest.approx(made("lstm").score(text).logprobs, abs=1e-3)
+    company = [text, "", "ab", text]
+    for one in model.scores(company):
+        assert model.score(one.target).logprobs == pytest.approx(one.logprobs, abs=1e-9)
 
 
 def test_a_score_is_the_sum_of_what_was_predicted(model):
@@ -236,6 +297,10 @@ def test_bits_per_character_by_hand(transformer):
     assert transformer.bits_per_character(texts) == pytest.approx(expected, rel=1e-12)
     with pytest.raises(UserError, match="no texts"):
         transformer.bits_per_character([])
+
+
+def test_unknown_tokens_have_no_bits_per_character(transformer):
+    assert transformer.bits_per_character(["abc", "aZ"]) is None
 
 
 def test_options_are_all_that_may_come(model):

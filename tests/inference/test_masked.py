@@ -1,5 +1,6 @@
 """A language model that looks both ways: what is behind a mask, and vectors of texts."""
 
+import math
 import pickle
 
 import numpy as np
@@ -21,19 +22,26 @@ SIZES = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 2}
 TEXTS = ["the cat sat", "", "a mat", "the dog ran on the mat", "cat", "the cat sat"]
 
 
-def made(tokenizer, **search):
+def made(tokenizer, max_length=0, **search):
     torch.manual_seed(5)
     config = build({"model": SIZES}).model
     model = build_model(config, tokenizer.size, tokenizer.size, objective="masked").double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    return MaskedLanguageModel(model.eval(), tokenizer, SearchConfig(**search))
+    config = SearchConfig(**search)
+    return MaskedLanguageModel(model.eval(), tokenizer, config, max_length=max_length)
 
 
 @pytest.fixture(scope="module")
 def model():
     return made(TOKENS)
+
+
+@pytest.fixture(scope="module")
+def rows_of_four():
+    """Trained on rows of four tokens, <eos> included."""
+    return made(TOKENS, max_length=4)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +77,17 @@ def test_every_word_may_be_behind_a_mask_and_nothing_else(model):
     [options] = model.fill("the <mask> sat", n=1000).options
     assert {option.token for option in options} == set(WORDS)
     assert sum(option.probability for option in options) == pytest.approx(1, abs=1e-9)
+
+
+def test_masks_of_a_long_text_are_filled_in_its_rows(model, rows_of_four):
+    long = rows_of_four.fill("the <mask> sat on <mask> mat and <mask>", n=3)
+    rows = [model.fill(text, n=3) for text in ("the <mask> sat", "on <mask>", "mat and <mask>")]
+    assert long.text == " ".join(row.text for row in rows)
+    for ours, row in zip(long.options, rows, strict=True):
+        [theirs] = row.options
+        assert [option.token for option in ours] == [option.token for option in theirs]
+        expected = [option.probability for option in theirs]
+        assert [option.probability for option in ours] == pytest.approx(expected, abs=1e-9)
 
 
 def test_several_masks_are_filled_each_by_itself(model):
@@ -139,9 +158,57 @@ def test_scores_need_no_more_room_than_is_there(model):
         assert ours.target == theirs.target
 
 
+def test_a_mask_is_context_and_is_not_predicted(model):
+    likelihood = model.score("the <mask> sat")
+    assert likelihood.tokens == ["the", "sat"]
+    the, sat = TOKENS.encode("the sat")
+    logits = logits_of(model, [MASK, MASK, sat])[0]
+    assert likelihood.logprobs[0] == pytest.approx(float(logits.log_softmax(-1)[the]), abs=1e-9)
+    assert len(likelihood.predicted) == len(likelihood.correct) == 2
+
+
+def test_a_long_text_is_scored_in_rows_as_in_training(model, rows_of_four):
+    rows = ["the cat sat", "on the", "mat and ran"]
+    likelihood = rows_of_four.score(" ".join(rows))
+    alone = [model.score(row) for row in rows]
+    assert likelihood.tokens == " ".join(rows).split()
+    expected = [logprob for one in alone for logprob in one.logprobs]
+    assert likelihood.logprobs == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_a_long_text_needs_grows_with_its_length_and_not_its_square():
+    model = made(TOKENS, max_length=8, batch_tokens=64)
+    read = []
+    model.model.encoder.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].shape))
+    model.score("the cat sat on the mat and ran " * 20)
+    assert max(rows * length for rows, length in read) <= 64
+    assert sum(rows * length for rows, length in read) <= 160 * 8
+
+
 def test_an_empty_text_has_no_score(model):
-    with pytest.raises(UserError, match="empty text"):
-        model.score("")
+    for text in ("", "<mask>"):
+        with pytest.raises(UserError, match=f"'{text}' has no tokens to predict"):
+            model.score(text)
+
+
+def test_an_empty_text_does_not_end_the_stream(model):
+    texts = ["cat", "", "<mask>", "cat"]
+    first, *empty, last = model.scores(texts)
+    assert first == last
+    assert [one.target for one in empty] == ["", "<mask>"]
+    for one in empty:
+        assert (one.tokens, one.total) == ([], 0)
+        assert math.isnan(one.per_token)
+        assert math.isnan(one.accuracy)
+        assert one.as_dict()["per_token"] is None
+        assert type(one).from_dict(one.as_dict()) == one
+
+
+def test_one_text_is_not_a_list_of_letters(model):
+    with pytest.raises(
+        UserError, match=r"scores\(\) takes a list of texts: write scores\(\[text\]\)"
+    ):
+        model.scores("cat")
 
 
 # vectors
@@ -166,11 +233,24 @@ def test_a_vector_alone_is_that_in_company(model):
         np.testing.assert_allclose(model.embed([text])[0], vector, atol=1e-6)
 
 
+def test_the_vector_of_a_long_text_is_the_mean_over_its_rows(model, rows_of_four):
+    rows = ["the cat sat", "on the", "mat and ran"]
+    three, two, last = model.embed(rows)
+    expected = (3 * three + 2 * two + 3 * last) / 8
+    texts = ["cat", " ".join(rows), "", "dog"]
+    vectors = rows_of_four.embed(texts)
+    np.testing.assert_allclose(vectors[1], expected, atol=1e-6)
+    np.testing.assert_allclose(vectors[[0, 2, 3]], model.embed(["cat", "", "dog"]), atol=1e-6)
+    assert vectors.dtype == np.float32
+
+
 def test_what_is_no_list_of_texts_is_refused(model):
     with pytest.raises(UserError, match=r"embed\(\[text\]\)"):
         model.embed("the cat")
     with pytest.raises(UserError, match="no texts"):
         model.embed([])
+    with pytest.raises(UserError, match="nearest: there are no texts"):
+        model.nearest("the cat", [])
 
 
 def test_the_nearest_text_is_the_same_one(model):

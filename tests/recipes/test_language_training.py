@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 
 import regard
@@ -121,6 +122,64 @@ def test_the_loss_of_a_causal_model_is_that_of_its_scores(runs, texts):
     bits = -total / math.log(2) / tokens  # a token is a character here
     assert report.bits_per_character == pytest.approx(bits, rel=1e-5)
     assert model.bits_per_character(short) == pytest.approx(bits, rel=1e-5)
+
+
+def test_long_texts_are_scored_in_the_rows_of_the_evaluation(runs, texts):
+    longest = runs["causal"].config.data.max_length
+    assert sum(len(text) >= longest for text in texts) > 50
+    report = evaluate_texts(runs["causal"], texts, device="cpu")
+    model = regard.load(runs["causal"], device="cpu")
+    likelihoods = list(model.scores(texts))
+    assert [one.target for one in likelihoods] == texts
+    assert sum(len(one.tokens) for one in likelihoods) == report.tokens
+    total = sum(one.total for one in likelihoods)
+    assert -total / report.tokens == pytest.approx(report.loss, abs=1e-4)
+    assert model.bits_per_character(texts) == pytest.approx(report.bits_per_character, abs=1e-4)
+
+
+def test_a_denoiser_scores_texts_as_the_evaluation_does(runs, texts):
+    report = evaluate_texts(runs["denoise"], texts, device="cpu")
+    model = regard.load(runs["denoise"], device="cpu")
+    likelihoods = list(model.text_scores(texts))
+    assert [one.target for one in likelihoods] == texts
+    tokens = sum(len(one.tokens) for one in likelihoods)
+    assert tokens == report.tokens
+    total = sum(one.total for one in likelihoods)
+    assert -total / tokens == pytest.approx(report.loss, abs=1e-4)
+    correct = sum(sum(one.correct) for one in likelihoods)
+    assert correct / tokens == pytest.approx(report.token_accuracy, abs=1e-4)
+    with pytest.raises(UserError, match=r"text_scores\(\) takes a list"):
+        model.text_scores("the cat")
+
+
+def test_a_translator_scores_pairs_only(run):
+    with pytest.raises(UserError, match=r"train\.objective=denoise"):
+        regard.load(run).text_scores(["1+1"])
+
+
+def test_the_vector_of_a_long_text_is_the_mean_over_its_rows(runs):
+    model = regard.load(runs["denoise"], device="cpu")
+    rows = ["the cat sat and a dog ran an", "d my cow ate and the cat ate"]
+    assert model.max_length == 30
+    [long, *vectors] = model.embed(["".join(rows), *rows])
+    np.testing.assert_allclose(long, sum(vectors) / 2, atol=1e-5)
+
+
+def test_unknown_tokens_have_no_bits_per_character(runs):
+    report = evaluate_texts(runs["causal"], ["the cat sat", "the zebra"], device="cpu")
+    assert report.unknown > 0
+    assert report.as_dict()["bits_per_character"] is None
+    rows = {name: meaning for name, _, meaning in report.rows()}
+    assert "bits per character" not in rows
+    assert "no bits per character" in rows["unknown tokens"]
+    assert evaluate_texts(runs["causal"], ["the cat"], device="cpu").bits_per_character > 0
+
+
+def test_the_mask_of_a_text_is_not_a_strange_character(runs):
+    warnings = regard.load(runs["denoise"])("the <mask> sat").warnings
+    assert not any("never seen" in warning for warning in warnings)
+    warnings = regard.load(runs["denoise"])("the <mask> s<t").warnings
+    assert any("vocabulary: <" in warning for warning in warnings)
 
 
 def test_a_run_of_pairs_is_not_judged_by_texts(run):

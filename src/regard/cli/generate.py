@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,7 +85,7 @@ def generate(
     for lines in _prompts(prompt, input):
         if options:
             for line in lines:
-                _print_options(model.options(line, options))
+                _print_options(line, model.options(line, options), as_json)
             continue
         for made in model.generate(lines, tokens=tokens, n_best=nbest, sampling=sampling):
             _print(made, as_json, several=nbest > 1)
@@ -115,8 +116,11 @@ def _print(made: Any, as_json: bool, *, several: bool) -> None:
         say_answer(f"{one.score:.4f}", one.text)
 
 
-def _print_options(options: list[Any]) -> None:
-    """A table of the tokens that may come next."""
+def _print_options(prompt: str, options: list[Any], as_json: bool) -> None:
+    """A table of the tokens that may come next, or a JSON object."""
+    if as_json:
+        say_json({"prompt": prompt, "options": [asdict(option) for option in options]})
+        return
     rows = [(option.token, f"{option.probability:.2%}", option.text) for option in options]
     table(["next token", "probability", "text"], rows)
     say()

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,8 +62,9 @@ def score(
     """Show how likely given targets are, or given texts.
 
     Every token is predicted from the source and the target tokens before it (teacher forcing); by a
-    masked language model, from all other tokens of the text. For a file, each line has the
-    log-probability of a target, its mean per token, source and target.
+    masked language model, from all other tokens of the text; by a denoising one, from the text with
+    gaps and the tokens before it. For a file, each line has the log-probability of a target, its
+    mean per token, source and target.
 
     Example: `regard score runs/demo "he's calm ." "il est calme ." --tokens`, or a file:
     `regard score runs/demo --input pairs.tsv`, or where it fails:
@@ -71,19 +72,21 @@ def score(
     """
     words = pair or []
     refuse_options(words, score)
-    if regard.Run.open(run).config.train.objective in ("causal", "masked"):
+    objective = regard.Run.open(run).config.train.objective
+    if objective in ("causal", "masked"):
         if contrasts is not None or ensemble:
             raise UserError(
                 f"{run} is a language model: --contrasts and --with are for models that translate"
             )
         model: Any = regard.load(run, device=device, parts=read_parts(parts))
-        _score_texts(run, model, input, words, tokens, as_json)
+        _score_texts(run, model, model.scores, input, words, tokens, as_json)
         return
+    reads_texts = objective == "denoise" and (input is not None or len(words) == 1)
     if contrasts is not None:
         if input is not None or tokens:
             raise UserError("--contrasts cannot be combined with --input or --tokens")
         items = read_items(contrasts, words)
-    elif input is None and len(words) != 2:
+    elif input is None and len(words) != 2 and not reads_texts:
         raise UserError(
             "give a source and a target, or a file of pairs with --input, or one of contrastive "
             "pairs with --contrasts"
@@ -95,6 +98,9 @@ def score(
     if contrasts is not None:
         translator.expect(contrasts.stat().st_size / BYTES_A_TOKEN)
         print_contrasts(translator.contrasts(items), as_json)
+        return
+    if reads_texts:
+        _score_texts(run, translator, translator.text_scores, input, words, tokens, as_json)
         return
     if input is None:
         source, target = words
@@ -112,18 +118,27 @@ def score(
 
 
 def _score_texts(
-    run: Path, model: Any, file: Path | None, words: list[str], tokens: bool, as_json: bool
+    run: Path,
+    model: Any,
+    scores: Callable[[Iterable[str]], Iterable[Any]],
+    file: Path | None,
+    words: list[str],
+    tokens: bool,
+    as_json: bool,
 ) -> None:
-    """How likely a language model finds a text, or those of a file."""
+    """How likely a language model finds a text, or those of a file; scores: its method."""
     if file is not None:
         texts = (pair.source for pair in _pairs_of_file(run, model, file, words))
-        _print_all(model.scores(texts), tokens, as_json, "text")
+        _print_all(scores(texts), tokens, as_json, "text")
         return
     if len(words) != 1:
         raise UserError(f"{run} is a language model: give one text, or a file with --input")
     [text] = words
-    likelihood = model.score(text)
-    _warn_of_unknown({"the vocabulary": (model.tokenizer, text)})
+    [likelihood] = scores([text])
+    if not likelihood.tokens:
+        raise UserError(f"{text[:40]!r} has no tokens to predict: give a text with some")
+    tokenizer = getattr(model, "tokenizer", None) or model.target
+    _warn_of_unknown({"the vocabulary": (tokenizer, text)})
     if as_json:
         say_json(likelihood.as_dict())
     else:
@@ -179,6 +194,9 @@ def _print_all(likelihoods: Iterable[Any], tokens: bool, as_json: bool, what: st
         total += likelihood.total
         unknown += UNKNOWN in likelihood.tokens
 
+    if not places:
+        note(f"{counted(pairs, what)} without tokens to predict")
+        return
     mean = total / places
     perplexity = math.exp(min(-mean, 700.0))  # exp(710) is too large for a float
     note(

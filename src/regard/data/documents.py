@@ -5,7 +5,8 @@ model each of them but the first begins with the last token of the row before, i
 <bos>, and only the last one ends with <eos>: the model never learns that texts begin or end there.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -57,17 +58,25 @@ def _encode_chunk(
     """
     ids, lengths = encode_text([pair.source for pair in chunk])
     texts = np.split(ids, np.cumsum(lengths)[:-1])
-    cut = _linked_rows if is_causal else _whole_rows
     rows: list[IdArray] = []
     for text in texts:
         if len(text):
-            rows += cut(text, max_length)
+            rows += text_rows(text, max_length, is_causal=is_causal)
 
     nothing = np.array([EOS], np.int32)
     pieces = [piece for row in rows for piece in (nothing, row)]
     sizes = np.array([(1, len(row) - 1) for row in rows], np.int64).reshape(-1, 2)
     everything = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
     return everything, sizes, np.ones(len(rows), np.bool_)
+
+
+def text_rows(ids: Sequence[int] | IdArray, max_length: int, *, is_causal: bool) -> list[IdArray]:
+    """The ids of a text in rows of at most max_length tokens, <bos> or the token before in front.
+
+    max_length=0: in one row. A causal model has one even for an empty text: it predicts the end.
+    """
+    cut = _linked_rows if is_causal else _whole_rows
+    return list(cut(np.asarray(ids, np.int32), max_length or sys.maxsize))
 
 
 def _linked_rows(text: IdArray, max_length: int) -> Iterator[IdArray]:

@@ -193,6 +193,12 @@ class DecodingModel:
             )
 
 
+def check_texts(texts: Iterable[str], call: str) -> None:
+    """Refuse one text where several are expected: each of its letters would be one."""
+    if isinstance(texts, str):
+        raise UserError(f"{call}() takes a list of texts: write {call}([text])")
+
+
 def never_written(tokenizer: Tokenizer) -> Tensor:
     """(V,): True for the ids that no answer has: specials but <eos>, and tags."""
     suppress = torch.arange(tokenizer.size) < tokenizer.first

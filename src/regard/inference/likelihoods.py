@@ -1,12 +1,15 @@
-"""How likely given targets are, for many pairs: sorted by length, in batches, in order."""
+"""How likely given targets or texts are: sorted by length, in batches, in order."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from regard.data.batches import collate
+from regard.data.batches import Row, collate
+from regard.data.documents import text_rows
+from regard.data.objectives import TRANSLATE, Objective
 from regard.models import Seq2Seq
 from regard.nn.precision import at_least_single
 from regard.records.likelihood import Likelihood
@@ -16,9 +19,8 @@ from regard.text.vocabulary import BOS, EOS
 
 WINDOW = 1024
 """Pairs that are sorted by length together."""
-
-Row = tuple[list[int], ...]
-"""Source ids with <eos>, target ids from <bos> to <eos>; the positions of the source, if any."""
+NOTHING = np.array([EOS])
+"""The source of a row of a text."""
 
 
 class Prediction(NamedTuple):
@@ -29,6 +31,19 @@ class Prediction(NamedTuple):
     best: list[int]
     """The most likely ids."""
     best_logprobs: list[float]
+
+
+class Reading(NamedTuple):
+    """A text that a model has read, and what it predicted."""
+
+    text: str
+    ids: list[int]
+    """All that were predicted; each row of a text that is not causal ends with <eos>."""
+    prediction: Prediction
+
+    def likelihood(self, tokenizer: Tokenizer) -> Likelihood:
+        """With the tokens as texts."""
+        return _likelihood(tokenizer, ("", self.text), self.ids, self.prediction)
 
 
 def likelihoods(
@@ -44,12 +59,51 @@ def likelihoods(
     stream = iter(pairs)
     while window := list(islice(stream, WINDOW)):
         rows = _rows(window, sides)
-        found: list[Likelihood | None] = [None] * len(window)
-        for places in _batches(rows, budget):
-            predictions = _predict(model, [rows[place] for place in places])
-            for place, prediction in zip(places, predictions, strict=True):
-                found[place] = _likelihood(sides[1], window[place], rows[place], prediction)
-        yield from filter(None, found)
+        for pair, row, prediction in zip(window, rows, _predict_all(model, rows, budget)):
+            yield _likelihood(sides[1], pair, [*map(int, row[1][1:])], prediction)
+
+
+def read_texts(
+    model: Seq2Seq,
+    tokenizer: Tokenizer,
+    texts: Iterable[str],
+    budget: int,
+    *,
+    max_length: int,
+    is_causal: bool,
+    objective: Objective = TRANSLATE,
+) -> Iterator[Reading]:
+    """What a model predicts for each text, in order and in the rows of `encode_documents`.
+
+    budget: tokens of a batch, padding included. objective: what the model is asked of each row;
+    what is random in it follows from the number of the row, as in an evaluation.
+    """
+    stream = iter(texts)
+    number = 0
+    while window := list(islice(stream, WINDOW)):
+        rows: list[Row] = []
+        counts = []  # of the rows of each text
+        for ids in tokenizer.encode_batch(window):
+            cut = text_rows(ids, max_length, is_causal=is_causal)
+            rows += [objective.row((NOTHING, row), number + i) for i, row in enumerate(cut)]
+            number += len(cut)
+            counts.append(len(cut))
+
+        read = zip(rows, _predict_all(model, rows, budget))
+        for text, count in zip(window, counts):
+            yield _joined(text, list(islice(read, count)))
+
+
+def _joined(text: str, rows: Sequence[tuple[Row, Prediction]]) -> Reading:
+    """A text from its rows."""
+    ids: list[int] = []
+    whole = Prediction([], [], [])
+    for row, prediction in rows:
+        ids += map(int, row[1][1:])
+        whole.logprobs.extend(prediction.logprobs)
+        whole.best.extend(prediction.best)
+        whole.best_logprobs.extend(prediction.best_logprobs)
+    return Reading(text, ids, whole)
 
 
 def _rows(pairs: Sequence[tuple[str, str]], sides: tuple[Tokenizer, Tokenizer]) -> list[Row]:
@@ -62,6 +116,14 @@ def _rows(pairs: Sequence[tuple[str, str]], sides: tuple[Tokenizer, Tokenizer]) 
         row = ([*ids, EOS], [BOS, *answer, EOS])
         rows.append((*row, places) if places else row)
     return rows
+
+
+def _predict_all(model: Seq2Seq, rows: Sequence[Row], budget: int) -> list[Prediction]:
+    """What the model predicts for the target of each row, in the order of the rows."""
+    found: dict[int, Prediction] = {}
+    for places in _batches(rows, budget):
+        found.update(zip(places, _predict(model, [rows[place] for place in places]), strict=True))
+    return [found[place] for place in range(len(rows))]
 
 
 def _batches(rows: Sequence[Row], budget: int) -> Iterator[list[int]]:
@@ -94,10 +156,10 @@ def _predict(model: Seq2Seq, rows: list[Row]) -> list[Prediction]:
 
 
 def _likelihood(
-    tokenizer: Tokenizer, pair: tuple[str, str], row: Row, prediction: Prediction
+    tokenizer: Tokenizer, pair: tuple[str, str], ids: Sequence[int], prediction: Prediction
 ) -> Likelihood:
+    """ids: of the target, without <bos>."""
     source, target = pair
-    ids = row[1][1:]  # without <bos>
     return Likelihood(
         source,
         target,

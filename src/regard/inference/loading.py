@@ -10,7 +10,7 @@ from regard.inference.decoding import check_options, first_place, put, search_se
 from regard.inference.language import LanguageModel
 from regard.inference.masked import MaskedLanguageModel
 from regard.inference.translator import Translator, load_translator
-from regard.models import CausalModel, MaskedEncoder
+from regard.models import CausalModel
 from regard.models.parts import Parts
 from regard.runs.run import Run
 
@@ -115,7 +115,6 @@ def load(
     place = first_place(device, dtype)
     model = opened.model(checkpoint, parts)
     put(model, place, dtype)
-    if isinstance(model, CausalModel):
-        return LanguageModel(model, opened.source, settings, auto=device == "auto")
-    assert isinstance(model, MaskedEncoder)
-    return MaskedLanguageModel(model, opened.source, settings, auto=device == "auto")
+    make: Any = LanguageModel if isinstance(model, CausalModel) else MaskedLanguageModel
+    max_length = opened.config.data.max_length
+    return make(model, opened.source, settings, max_length=max_length, auto=device == "auto")

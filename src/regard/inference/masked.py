@@ -10,9 +10,9 @@ from torch import Tensor
 
 from regard.bounds import Bounded, setting
 from regard.config import SearchConfig
-from regard.data.batches import collate
+from regard.data.documents import text_rows
 from regard.errors import UserError, counted
-from regard.inference.decoding import never_written, put
+from regard.inference.decoding import check_texts, never_written, put
 from regard.inference.placed import WORTH
 from regard.inference.vectors import TextVectors, Vectors, text_vectors
 from regard.inspection.look import look_at_text
@@ -26,7 +26,7 @@ from regard.records.likelihood import Likelihood
 from regard.records.result import Option
 from regard.text.missing import BLANK, WithMasks
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import BOS, EOS, MASK, UNK
+from regard.text.vocabulary import EOS, MASK, UNK
 
 WINDOW = 256
 """Texts that are read together."""
@@ -52,9 +52,15 @@ class MaskedLanguageModel(TextVectors):
         tokenizer: Tokenizer,
         search: SearchConfig | None = None,
         *,
+        max_length: int = 0,
         auto: bool = False,
     ) -> None:
         self.model = model
+        self.max_length = max_length
+        """Tokens that a row had in training, at most (data.max_length); 0: unknown.
+
+        A longer text is read in rows, as in training.
+        """
         self.auto = auto
         """Whether to move to a GPU, if there is one, as soon as there is enough to do."""
         self.tokenizer = WithMasks(tokenizer)
@@ -113,7 +119,7 @@ class MaskedLanguageModel(TextVectors):
         if not places:
             raise UserError(f"{text[:40]!r} has no {BLANK}: write it where a token is missing")
 
-        logits = self._logits(ids)[places]  # (M, V)
+        logits = self._logits(ids)  # (M, V)
         logits = logits.masked_fill(self.suppress.to(logits.device), -torch.inf)
         allowed = int((~self.suppress).sum())
         likeliest = logits.softmax(-1).topk(min(n, allowed))  # (M, n)
@@ -135,22 +141,45 @@ class MaskedLanguageModel(TextVectors):
         """The text of the ids, with these ids in some places."""
         return self.tokenizer.decode([found.get(place, id) for place, id in enumerate(ids)])
 
+    def _rows(self, ids: Sequence[int]) -> Iterator[Tensor]:
+        """The rows (S,) of a text, as they are read: each ends with <eos>."""
+        for row in text_rows(ids, self.max_length, is_causal=False):
+            yield torch.from_numpy(row[1:]).long().to(self.device)
+
     def _logits(self, ids: Sequence[int]) -> Tensor:
-        """Logits (T, V) of the token at each place of a text."""
-        batch = collate([([*ids, EOS], [BOS, EOS])]).to(self.device)
-        logits: Tensor = self.model(batch.source, batch.source_lengths)[0, :-1]
+        """Logits (M, V) of the tokens behind the masks of a text."""
+        found = []
+        for row in self._rows(ids):
+            asked = (row == MASK).nonzero().squeeze(1)  # (M',)
+            if len(asked):
+                found.append(self._logits_at(row[None], torch.zeros_like(asked), asked))
+        return torch.cat(found)
+
+    def _logits_at(self, rows: Tensor, numbers: Tensor, places: Tensor) -> Tensor:
+        """Logits (N, V) of the tokens at places (N,) of the rows (B, S) with these numbers (N,)."""
+        lengths = torch.full((len(rows),), rows.shape[1], device=self.device)  # (B,)
+        states = self.model.encoder(rows, lengths).states  # (B, S, D)
+        logits = self.model.output(states[numbers, places])  # (N, V)
         return logits.to(at_least_single(logits.dtype))
 
     def score(self, text: str) -> Likelihood:
         """The pseudo-log-likelihood of a text (Salazar et al. 2020).
 
-        Each token is predicted from all others, with only itself masked. There is no `<eos>`.
+        Each token is predicted from all others, with only itself masked; of a text with more than
+        data.max_length tokens, from the others of its row. Neither `<eos>` nor a `<mask>` of the
+        text is predicted.
         """
         [likelihood] = self.scores([text])
+        if not likelihood.tokens:
+            raise UserError(f"{text[:40]!r} has no tokens to predict: give a text with some")
         return likelihood
 
     def scores(self, texts: Iterable[str]) -> Iterator[Likelihood]:
-        """The pseudo-log-likelihood of each text, in order."""
+        """The pseudo-log-likelihood of each text, in order; of an empty one, without tokens."""
+        check_texts(texts, "scores")
+        return self._scores(texts)
+
+    def _scores(self, texts: Iterable[str]) -> Iterator[Likelihood]:
         stream = iter(texts)
         while chunk := list(islice(stream, WINDOW)):
             for text, ids in zip(chunk, self.tokenizer.encode_batch(chunk)):
@@ -158,39 +187,45 @@ class MaskedLanguageModel(TextVectors):
 
     @torch.inference_mode()
     def _likelihood(self, text: str, ids: Sequence[int]) -> Likelihood:
-        """Predict each token of a text from all others."""
-        if not ids:
-            raise UserError("an empty text has no tokens to predict")
-        rows = [[*ids[:place], MASK, *ids[place + 1 :], EOS] for place in range(len(ids))]
+        """Predict each token of a text from all others of its row."""
+        targets: list[int] = []
         chosen: list[float] = []
         best: list[int] = []
         best_logprobs: list[float] = []
-        size = max(1, self.search.batch_tokens // (len(ids) + 1))
-        for start in range(0, len(rows), size):
-            some = rows[start : start + size]
-            batch = collate([(row, [BOS, EOS]) for row in some]).to(self.device)
-            logits = self.model(batch.source, batch.source_lengths)  # (B, S, V)
-            places = torch.arange(start, start + len(some), device=self.device)  # (B,)
-            asked = logits[torch.arange(len(some)), places]  # (B, V)
-            logprobs = asked.to(at_least_single(asked.dtype)).log_softmax(-1)  # (B, V)
-            targets = torch.tensor(ids[start : start + len(some)], device=self.device)  # (B,)
-            likeliest = logprobs.max(-1)
-            chosen += logprobs.gather(-1, targets[:, None])[:, 0].tolist()
-            best += likeliest.indices.tolist()
-            best_logprobs += likeliest.values.tolist()
+        for row in self._rows(ids):
+            known = (row[:-1] != MASK).nonzero().squeeze(1)  # (N,)
+            for places in known.split(max(1, self.search.batch_tokens // len(row))):
+                if not len(places):  # all are masks
+                    continue
+                rows = row.repeat(len(places), 1)  # (B, S)
+                numbers = torch.arange(len(places), device=self.device)  # (B,)
+                rows[numbers, places] = MASK
+                logprobs = self._logits_at(rows, numbers, places).log_softmax(-1)  # (B, V)
+                asked = row[places]  # (B,)
+                likeliest = logprobs.max(-1)
+                targets += asked.tolist()
+                chosen += logprobs.gather(-1, asked[:, None])[:, 0].tolist()
+                best += likeliest.indices.tolist()
+                best_logprobs += likeliest.values.tolist()
         return Likelihood(
             "",
             text,
-            tokens=self.tokenizer.token_texts(ids),
+            tokens=self.tokenizer.token_texts(targets),
             logprobs=chosen,
             predicted=self.tokenizer.token_texts(best),
             predicted_logprobs=best_logprobs,
-            correct=[id == found for id, found in zip(ids, best)],
+            correct=[id == found for id, found in zip(targets, best)],
         )
 
     def _text_vectors(self, texts: Iterable[str]) -> Iterator[Vectors]:
-        budget = self.search.batch_tokens
-        return text_vectors(self.model.encoder, self.tokenizer, texts, budget, self.device)
+        return text_vectors(
+            self.model.encoder,
+            self.tokenizer,
+            texts,
+            self.search.batch_tokens,
+            self.device,
+            self.max_length,
+        )
 
     def look(self, text: str) -> AttentionRecord:
         """The attention weights of every layer and head, for a text that may have masks."""

@@ -16,18 +16,20 @@ import torch
 from regard.bounds import Bounded, setting, specs_of
 from regard.config import SearchConfig
 from regard.data.batches import collate
+from regard.data.objectives import Denoise, objective_of
 from regard.data.pairs import read_positions
 from regard.errors import UserError, counted, nearest
 from regard.inference.contrasts import judge_contrasts
 from regard.inference.decoding import (
     DecodingModel,
+    check_texts,
     first_place,
     never_written,
     put,
     search_settings,
 )
 from regard.inference.demands import words
-from regard.inference.likelihoods import likelihoods
+from regard.inference.likelihoods import likelihoods, read_texts
 from regard.inference.loops import free
 from regard.inference.online import Online
 from regard.inference.reranking import covered, least_risk
@@ -54,7 +56,7 @@ from regard.search import (
     Search,
     Traced,
 )
-from regard.text.missing import WithMasks
+from regard.text.missing import BLANK, WithMasks
 from regard.text.positions import Located, positions_in
 from regard.text.sentences import cut
 from regard.text.tokenizer import Tokenizer
@@ -100,6 +102,8 @@ class Translator(DecodingModel, TextVectors):
         packs: bool = True,
         auto: bool = False,
         positions: str = "",
+        denoise: Denoise | None = None,
+        max_length: int = 0,
     ) -> None:
         suppress = never_written(target)
         super().__init__(model, suppress, search or SearchConfig(), auto=auto)
@@ -116,6 +120,10 @@ class Translator(DecodingModel, TextVectors):
         """Whether training sources had several sentences."""
         self.positions = positions
         """The setting data.positions of the run: if not empty, every text needs positions."""
+        self.denoise = denoise
+        """How training made gaps in its texts, if it did (train.objective=denoise)."""
+        self.max_length = max_length
+        """Tokens that a row of a text had in training, at most; 0: training had pairs."""
         self.most = sys.maxsize
         """Maximum source length in tokens; longer sources are not translated."""
         if self.search.split and seen:
@@ -133,7 +141,14 @@ class Translator(DecodingModel, TextVectors):
             raise UserError("an ensemble has several encoders: load one of its runs alone")
         if self.positions:
             raise UserError("embed() knows no positions of the words, which this run needs")
-        return text_vectors(encoder, self.source, texts, self.search.batch_tokens, self.device)
+        return text_vectors(
+            encoder,
+            self.source,
+            texts,
+            self.search.batch_tokens,
+            self.device,
+            self.max_length,
+        )
 
     @overload
     def __call__(self, text: str, **wishes: Any) -> Result: ...
@@ -561,7 +576,8 @@ class Translator(DecodingModel, TextVectors):
             doubts.append(f"not in the vocabulary: {_few(unknown)}")
 
         if self.characters and self.source.kind != "words":  # whose white space is no token
-            read = self.source.text_of(self.source.normalise(text))
+            written = text.replace(BLANK, "") if isinstance(self.source, WithMasks) else text
+            read = self.source.text_of(self.source.normalise(written))
             strange = set(read).difference(self.characters, *unknown)
             if strange:
                 names = [_character_name(character) for character in sorted(strange)[:5]]
@@ -589,6 +605,29 @@ class Translator(DecodingModel, TextVectors):
         budget = self.search.batch_tokens
         located = ((self._prepared(source), target) for source, target in pairs)
         return likelihoods(self._placed.model, sides, located, budget)
+
+    def text_scores(self, texts: Iterable[str]) -> Iterator[Likelihood]:
+        """How likely each text is, given itself with gaps (train.objective=denoise).
+
+        The gaps are those of `regard.evaluate_texts` for the same texts; so are the rows of a text
+        with more than data.max_length tokens, each of which ends with `<eos>`.
+        """
+        check_texts(texts, "text_scores")
+        if self.denoise is None:
+            raise UserError(
+                "text_scores() needs a run with train.objective=denoise: a translator scores "
+                "pairs, with scores([(source, target)])"
+            )
+        read = read_texts(
+            self._placed.model,
+            self.target,  # for which <mask> is text, as in training
+            texts,
+            self.search.batch_tokens,
+            max_length=self.max_length,
+            is_causal=False,
+            objective=self.denoise,
+        )
+        return (reading.likelihood(self.target) for reading in read)
 
     def contrasts(self, items: Iterable[ContrastItem | tuple[str, ...]]) -> Iterator[Contrast]:
         """Which of two targets is the more likely one, for each (source, right, wrong, kind).
@@ -714,7 +753,11 @@ def load_translator(
         put(model, place, kind)
 
     source = first.source
-    if first.config.train.objective == "denoise":
+    training = first.config.train
+    reading: dict[str, Any] = {}
+    if training.objective == "denoise":
+        reading["denoise"] = objective_of(training, source)
+        reading["max_length"] = first.config.data.max_length
         source = WithMasks(source)
     return Translator(
         models[0] if len(models) == 1 else ensemble(models),
@@ -726,6 +769,7 @@ def load_translator(
         packs=first.manifest.get("several_sentences", 1.0) >= 0.05,
         auto=device == "auto",
         positions=first.config.data.positions,
+        **reading,
     )
 
 

@@ -10,7 +10,9 @@ import torch
 
 from regard.bounds import Bounded, setting
 from regard.data.batches import collate
+from regard.data.documents import text_rows
 from regard.errors import UserError
+from regard.inference.decoding import check_texts
 from regard.models import Encoder
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import BOS, EOS
@@ -45,8 +47,7 @@ class TextVectors:
 
     def embed(self, texts: Iterable[str]) -> Vectors:
         """A vector for each text (N, D): the mean of the encoder's states over its tokens."""
-        if isinstance(texts, str):
-            raise UserError("embed() takes a list of texts: write embed([text])")
+        check_texts(texts, "embed")
         rows = list(self._text_vectors(texts))
         if not rows:
             raise UserError("embed: there are no texts")
@@ -55,6 +56,8 @@ class TextVectors:
     def nearest(self, text: str, texts: Sequence[str], n: int = 5) -> list[Neighbor]:
         """The `n` of the texts whose vectors are nearest to that of `text`, nearest first."""
         n = _Counts(n).n
+        if not len(texts):
+            raise UserError("nearest: there are no texts to choose from")
         vectors = self.embed([text, *texts])
         return nearest_texts(vectors[0], vectors[1:], texts, n)
 
@@ -65,14 +68,23 @@ def text_vectors(
     texts: Iterable[str],
     budget: int,
     device: torch.device,
+    max_length: int = 0,
 ) -> Iterator[Vectors]:
     """The vector (D,) of each text, in order and in constant memory.
 
-    budget: tokens of a batch, padding included.
+    budget: tokens of a batch, padding included. max_length: tokens that a row may have, as in
+    training; the vector of a longer text is the mean over its rows, weighted by their tokens.
     """
     stream = iter(texts)
     while window := list(islice(stream, WINDOW)):
-        rows = [[*ids, EOS] for ids in tokenizer.encode_batch(window)]
+        rows: list[list[int]] = []
+        counts = []  # of the rows of each text
+        for ids in tokenizer.encode_batch(window):
+            cut = text_rows(ids, max_length, is_causal=False)
+            parts = [row[1:].tolist() for row in cut] or [[EOS]]
+            rows += parts
+            counts.append(len(parts))
+
         order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
         found: dict[int, Vectors] = {}
         while order:
@@ -80,8 +92,13 @@ def text_vectors(
             places = order[:count]
             order = order[count:]
             found.update(zip(places, _means(encoder, [rows[place] for place in places], device)))
-        for place in range(len(rows)):
-            yield found[place]
+
+        means = (found[place] for place in range(len(rows)))
+        lengths = (len(row) - 1 for row in rows)  # without <eos>
+        for count in counts:
+            of_rows = np.stack(list(islice(means, count)))  # (R, D)
+            weights = np.array(list(islice(lengths, count)), np.float32)  # (R,)
+            yield of_rows[0] if count == 1 else np.average(of_rows, axis=0, weights=weights)
 
 
 @torch.inference_mode()

@@ -421,7 +421,8 @@ def open_pairs(run: Run, file: str, reading: Mapping[str, str]) -> Splits:
     if trained_on.features:
         columns["features"] = trained_on.features
     if trained_on.documents != "no":
-        columns["documents"] = trained_on.documents
+        from_python = trained_on.documents == "source" and not trained_on.path
+        columns["documents"] = "auto" if from_python else trained_on.documents
     if reading.get("features") and not run.source.tags:
         raise UserError(
             f"data.features={reading['features']}: {run.path} was trained without tags; leave it "

@@ -11,7 +11,8 @@ class Likelihood:
     """The log-probability of a given target, and what the model would have written instead.
 
     Each token is predicted from the source and the target tokens before it (teacher forcing). All
-    lists end with `<eos>`; a token that is not in the vocabulary counts as `<unk>`.
+    lists end with `<eos>`, except those of a masked language model; a token that is not in the
+    vocabulary counts as `<unk>`. Where there are no tokens, the means are NaN.
     """
 
     source: str
@@ -35,7 +36,7 @@ class Likelihood:
     @property
     def per_token(self) -> float:
         """Mean log-probability of a token."""
-        return self.total / len(self.logprobs)
+        return self.total / len(self.logprobs) if self.logprobs else math.nan
 
     @property
     def perplexity(self) -> float:
@@ -45,11 +46,12 @@ class Likelihood:
     @property
     def accuracy(self) -> float:
         """Share of the tokens that are also the most likely ones."""
-        return sum(self.correct) / len(self.correct)
+        return sum(self.correct) / len(self.correct) if self.correct else math.nan
 
     def as_dict(self) -> dict[str, Any]:
         """The values as a dict that can be written as JSON."""
-        return {**asdict(self), "total": self.total, "per_token": self.per_token}
+        per_token = self.per_token if self.logprobs else None  # JSON has no NaN
+        return {**asdict(self), "total": self.total, "per_token": per_token}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

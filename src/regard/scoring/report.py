@@ -113,7 +113,8 @@ def report(
 class TextReport(Scores):
     """The fields of `evaluate --json` for a language model, in its order.
 
-    Bits per character is None where only some of the tokens are predicted.
+    Bits per character is None where only some of the tokens are predicted, and where there are
+    unknown ones: <unk> takes fewer bits than the characters that it replaces.
     """
 
     loss: Annotated[
@@ -139,7 +140,11 @@ class TextReport(Scores):
     tokens: Annotated[int, "tokens", ",", "predicted"]
     characters: Annotated[int, "characters", ",", "of the texts, with their ends"]
     unknown: Annotated[
-        int, "unknown tokens", ",", "not in the vocabulary: the scores do not say which they are"
+        int,
+        "unknown tokens",
+        ",",
+        "not in the vocabulary: the scores do not say which they are; with any, there are no bits "
+        "per character",
     ]
     seconds: Annotated[float, "seconds", ".1f", "spent predicting"]
 
@@ -163,7 +168,7 @@ def text_report(
     return TextReport(
         loss=loss,
         perplexity=math.exp(min(loss, 700.0)),  # exp(710) is too large for a float
-        bits_per_character=bits if predicts_all else None,
+        bits_per_character=bits if predicts_all and not unknown else None,
         token_accuracy=accuracy,
         texts=texts,
         tokens=tokens,

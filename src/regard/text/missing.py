@@ -1,6 +1,6 @@
 """A tokenizer for texts in which `<mask>` says that something is missing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from regard.text.tokenizer import Piece, Tokenizer, Widened
@@ -20,7 +20,7 @@ class WithMasks(Widened):
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = []
-        for part in self._parts(text):
+        for part, _ in self._parts(text):
             ids += [MASK] if part == BLANK else self.base.encode(part)
         return ids
 
@@ -30,30 +30,30 @@ class WithMasks(Widened):
 
     def pieces(self, text: str) -> list[Piece]:
         pieces: list[Piece] = []
-        start = 0
-        for part in self._parts(text):
+        for part, start in self._parts(text):
             if part == BLANK:
                 pieces.append(Piece(MASK, BLANK, start, start + len(BLANK)))
-                start += len(BLANK)
                 continue
             pieces += [
                 piece._replace(start=start + piece.start, end=start + piece.end)
                 for piece in self.base.pieces(part)
             ]
-            start += len(self.base.normalise(part))
         return pieces
 
-    def _parts(self, text: str) -> Sequence[str]:
-        """The text cut before and after each mask.
+    def _parts(self, text: str) -> Iterator[tuple[str, int]]:
+        """The normalised text cut before and after each mask; each part with where it begins.
 
         A space before a mask belongs to the token that is missing.
         """
-        parts: list[str] = []
         has_spaces = self.kind not in ("characters", "bytes")
-        *before_masks, last = text.split(BLANK)
+        *before_masks, last = self.normalise(text).split(BLANK) if BLANK in text else [text]
+        start = 0
         for part in before_masks:
-            parts += [part.rstrip(" ") if has_spaces else part, BLANK]
-        return [*parts, last]
+            yield part.rstrip(" ") if has_spaces else part, start
+            start += len(part)
+            yield BLANK, start
+            start += len(BLANK)
+        yield last, start
 
     def to_json(self) -> dict[str, Any]:
         return self.base.to_json()
