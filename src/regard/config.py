@@ -937,6 +937,11 @@ class Config:
 
     def _check_texts(self, given: str) -> None:
         """Refuse what only pairs have."""
+        if self.train.metric not in ("loss", "accuracy", "step"):
+            raise UserError(
+                f"{given} has no answers to compare with references, which train.metric="
+                f"{shown(self.train.metric)} needs: set train.metric=loss, accuracy or step"
+            )
         refused = {
             "data.positions": self.data.positions,
             "data.features": self.data.features,
@@ -951,11 +956,6 @@ class Config:
 
     def _check_one_sided(self, given: str) -> None:
         """A decoder or an encoder alone writes no answers, and has nothing to wait for."""
-        if self.train.metric in ("exact_match", "bleu"):
-            raise UserError(
-                f"{given} has no answers to compare with references: set train.metric=loss or "
-                f"accuracy"
-            )
         assert not isinstance(self.model, CustomConfig)
         if self.model.wait:
             raise UserError(f"{given} has no source to wait for: set model.wait=0")

@@ -220,6 +220,9 @@ def test_the_masks_of_an_epoch_are_not_those_of_the_next(runs):
     [
         ({"train": {"objective": "masked"}, "text": {"reserved": 0}}, r"text\.reserved=1"),
         ({"train": {"objective": "causal", "metric": "bleu"}}, r"train\.metric=loss"),
+        ({"train": {"objective": "denoise", "metric": "bleu"}}, r"bleu needs: set train\.metric="),
+        ({"train": {"objective": "denoise", "metric": "exact_match"}}, r"train\.metric=loss"),
+        ({"train": {"objective": "causal", "metric": "custom:f"}}, r"custom:f needs"),
         ({"train": {"objective": "masked"}, "model": {"kind": "rnn"}}, "model.kind=transformer"),
         ({"train": {"objective": "translate"}, "data": {"documents": "line"}}, "train.objective="),
         ({"train": {"objective": "causal"}, "text": {"dropout": 0.1}}, r"text\.dropout"),

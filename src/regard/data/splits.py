@@ -17,7 +17,7 @@ import numpy.typing as npt
 from regard.data.drawn import Drawn
 from regard.data.items import SPLITS, Items, Table, named_splits, open_items
 from regard.data.kept import Kept
-from regard.data.pairs import ONE_COLUMN, Pair, Skipped, stable_hash, stable_hashes
+from regard.data.pairs import ONE_COLUMN, TEXTS_WANTED, Pair, Skipped, stable_hash, stable_hashes
 from regard.data.readers import SUFFIXES, find_reader, fitting_layout
 from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import ReadSoFar, plain_name, reason_of
@@ -47,12 +47,6 @@ _WORDS = {
     **dict.fromkeys(("test", "testing", "newstest"), "test"),
 }
 _LETTERS_IN_NAMES = re.compile("[A-Z]?[a-z]+|[A-Z]+")
-
-
-TEXTS_WANTED = (
-    "to train a language model on these texts, add train.objective=causal (or masked, denoise)"
-)
-"""What to do about texts where pairs are asked for."""
 
 
 class Keep(Protocol):
@@ -844,7 +838,7 @@ def _connected(pairs: Iterable[Pair], seed: int) -> npt.NDArray[np.uint32]:
 
     for pair in pairs:
         sources.append(stable_hash(pair.source, seed))
-        for target in pair.targets:
+        for target in filter(None, pair.targets):  # a text has an empty one
             parent[root(stable_hash(target, seed + 1))] = root(sources[-1])
     return np.fromiter((root(text) >> 32 for text in sources), np.uint32, len(sources))
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from regard.data.pairs import EMPTY_LINE, ONE_COLUMN
+from regard.data.pairs import EMPTY_LINE, ONE_COLUMN, TEXTS_WANTED
 from regard.data.readers import files
 from regard.data.readers.aligned import siblings
 from regard.data.readers.extra import extra_column
@@ -202,7 +202,7 @@ def _offer_another_reading(path: Path, start: Start) -> None:
         has = "has" if len(near) == 1 else "have"
         raise UserError(
             f"{path}: one text per line, and {names} in the same folder {has} as many lines; give "
-            f"two files: regard train {_from_here(path)} {_from_here(near[0])}"
+            f"two files: regard train {_from_here(path)} {_from_here(near[0])}; {TEXTS_WANTED}"
         )
     kind = list_of_pairs(path, start)
     if kind is not None:
