@@ -35,6 +35,7 @@ PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "a
 TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
 Tie = Literal["none", "inputs", "target", "all"]
 Objective = Literal["translate", "causal", "masked", "denoise"]
+Documents = Literal["no", "auto", "line", "paragraph", "source"]
 PatternName = Literal[
     "full", "window", "chunked", "bigbird", "linformer", "performer", "lsh", "routing"
 ]
@@ -70,7 +71,7 @@ class DataConfig(Bounded):
     features: str = setting(
         "", "Column or JSON key with tags such as N;DAT;SG, each of which is a source token."
     )
-    documents: Literal["no", "auto", "line", "paragraph", "source"] = setting(
+    documents: Documents = setting(
         "no",
         "For language models: what a text is; source: that of each pair. auto: look at the file.",
     )

@@ -23,7 +23,7 @@ from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import ReadSoFar, plain_name, reason_of
 from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout, Reader
-from regard.data.readers.texts import TextFolder, TextReader, text_files
+from regard.data.readers.texts import text_files
 from regard.data.remote import remote_corpora
 from regard.data.tasks import SEED, TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
@@ -142,11 +142,12 @@ class Splits:
 
     @property
     def documents(self) -> str:
-        """What the texts of a language model are: data.documents, once it was looked at."""
-        for reader in self.readers:
-            if isinstance(reader, TextReader | TextFolder):
-                return reader.unit
-        return "source"
+        """What the texts of a language model are: data.documents, once it was looked at.
+
+        Where files differ, each is looked at again: auto.
+        """
+        found = {reader.documents for reader in self.readers} or {"source"}
+        return found.pop() if len(found) == 1 else "auto"
 
     @property
     def reading(self) -> list[str]:
