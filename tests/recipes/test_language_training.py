@@ -4,13 +4,17 @@ import json
 import math
 import random
 
+import numpy as np
 import pytest
 
 import regard
 from regard.data.objectives import objective_of
 from regard.errors import UserError
+from regard.recipes.outcome import dev_texts, noisy
 from regard.recipes.reporter import Reporter
 from regard.recipes.text_evaluation import evaluate_texts
+from regard.text.missing import WithMasks
+from regard.text.vocabulary import BOS, EOS
 
 SIZES = {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 TRAIN = {"steps": 8, "epochs": 0, "warmup": 2, "log_every": 2, "evaluate_every": 4}
@@ -163,6 +167,30 @@ def test_a_folder_of_another_kind_is_judged_too(runs, tmp_path):
     (tmp_path / "test.tsv").write_text(TABLES["p.tsv"])
     report = evaluate_texts(runs["causal"], tmp_path, device="cpu")
     assert (report.texts, report.characters) == (2, len("the cat a dog") + 1)
+
+
+def test_samples_of_a_denoiser_are_noisy_texts(runs):
+    run = runs["denoise"]
+    model = regard.load(run, device="cpu")
+    blocks = (run.path / "samples.txt").read_text().strip().split("\n\n")
+    for block in blocks:
+        lines = block.split("\n")
+        assert [line.split()[0] for line in lines] == ["noisy", "text", "restored"]
+        prompt, text, restored = (line[11:] for line in lines)
+        missing = round(run.config.train.mask_rate * len(text))
+        assert missing > 0
+        assert len(prompt.replace("<mask>", "")) == len(text) - missing
+        assert model(prompt).text == restored
+
+
+@pytest.mark.parametrize("kind", ["bpe", "words", "characters"])
+def test_a_noisy_sample_is_the_row_that_training_has(file, tmp_path, kind):
+    run = train(file, tmp_path / "run", "denoise", text={"tokenizer": kind, "size": 300})
+    objective = objective_of(run.config.train, run.source)
+    for seed, text in enumerate(dev_texts(run, 20)):
+        ids = run.source.encode(text)
+        row, _ = objective.row((np.array([]), np.array([BOS, *ids, EOS])), seed)
+        assert [*WithMasks(run.source).encode(noisy(run, text, seed)), EOS] == row.tolist()
 
 
 def test_the_loss_of_a_causal_model_is_that_of_its_scores(runs, texts):
