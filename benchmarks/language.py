@@ -6,9 +6,13 @@ The text: distinct English sentences of the train split, drawn evenly; judged on
 are judged by bits a character, where the end of a text counts as a character.
 
 counts   a 7-gram model of characters with modified Kneser-Ney smoothing (Chen & Goodman 1999)
-regard   regard.train with preset causal and the minutes given, nothing else set
-loop     torch.nn.TransformerEncoder of the same sizes on the same tokens for the same minutes:
-         AdamW, warm-up and cosine, batches of random sentences, no cache when it writes
+regard   regard.train with preset causal for the minutes given, and schedule=wsd, whose rate falls
+         in time
+loop     torch.nn.TransformerEncoder of the same sizes on the same tokens for as many seconds as
+         regard trained: AdamW, warm-up and cosine, batches of random sentences, no cache when it
+         writes
+
+The seconds of both include their looks at dev, but for the last one.
 
 One JSON line each. Only the ratios count; nothing else should run on the machine.
 """
@@ -161,19 +165,19 @@ def nats(logits: Tensor, tokens: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def train_loop(
-    loop: Loop, train: list[list[int]], dev: list[list[int]], options: argparse.Namespace
+    loop: Loop,
+    train: list[list[int]],
+    dev: list[list[int]],
+    seconds: float,
+    options: argparse.Namespace,
 ) -> tuple[float, int, float]:
-    """Train for the minutes given. The least loss on dev, summed, in nats; steps; its seconds.
-
-    The seconds of judging dev do not count.
-    """
+    """Train for so many seconds. The least loss on dev, summed, in nats; steps; its seconds."""
     optimizer = torch.optim.AdamW(loop.parameters(), lr=options.rate, betas=(0.9, 0.98))
-    seconds = 60 * options.minutes
     rng = random.Random(1)
     order: list[int] = []
     used, step, best, look_at = 0.0, 0, math.inf, 0.1
+    began = time.perf_counter()
     while used < seconds:
-        began = time.perf_counter()
         if len(order) < options.sentences:
             order = rng.sample(range(len(train)), len(train))
         tokens = padded([train[order.pop()] for _ in range(options.sentences)])  # (B, T)
@@ -186,8 +190,8 @@ def train_loop(
         nn.utils.clip_grad_norm_(loop.parameters(), 1.0)
         optimizer.step()
         step += 1
-        used += time.perf_counter() - began
-        if used >= look_at * seconds:
+        used = time.perf_counter() - began
+        if look_at * seconds <= used < seconds:
             best = min(best, judge(loop, dev))
             look_at += 0.1
     return min(best, judge(loop, dev)), step, used
@@ -271,7 +275,6 @@ def main() -> None:
         out.mkdir(parents=True, exist_ok=True)
         for name, texts in (("train", train), ("dev", dev)):
             (out / f"{name}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-        began = time.perf_counter()
         run = regard.train(
             out / "train.txt",
             preset="causal",
@@ -279,14 +282,20 @@ def main() -> None:
             overwrite=True,
             reporter=Reporter(quiet=True),
             data={"dev_file": str(out / "dev.txt"), "test": 1},
-            train={"minutes": options.minutes},
+            train={
+                "minutes": options.minutes,
+                "schedule": "wsd",
+                "epochs": 0,
+                "steps": 10**7,  # more than there is time for
+                "patience": 0,
+            },
         )
-        seconds = time.perf_counter() - began
+        end = run.records("train")[-1]
+        steps, seconds = end["step"], end["seconds"]
         model = regard.load(run, kind=LanguageModel, device="cpu")
         bits = model.bits_per_character(dev)
 
     parameters = run.manifest["parameters"]
-    steps = list(run.looks())[-1]["step"]
     say(system="regard", bits=bits, parameters=parameters, steps=steps, seconds=seconds)
 
     torch.manual_seed(1)
@@ -294,7 +303,7 @@ def main() -> None:
     rows = [
         [[BOS, *ids, EOS] for ids in model.tokenizer.encode_batch(texts)] for texts in (train, dev)
     ]
-    total, steps, seconds = train_loop(loop, *rows, options)
+    total, steps, seconds = train_loop(loop, *rows, seconds, options)
     loop_bits = total / math.log(2) / characters
     parameters = sum(weight.numel() for weight in loop.parameters())
     say(system="loop", bits=loop_bits, parameters=parameters, steps=steps, seconds=seconds)

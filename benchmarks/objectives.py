@@ -5,11 +5,11 @@ python benchmarks/objectives.py PART --data ../shared/data/multi30k [--seeds 1 2
 The text: the 29,000 English captions of Multi30k.
 
 abilities   models of equal parameters that learned the same tokens: bits a character of the dev
-            captions, missing words found, and how alike the German of a caption and that of the
-            nearest other caption are (chrF), by the models' vectors
+            captions, missing words found (whatever became of the others), and how alike the German
+            of a caption and that of the nearest other caption are (chrF), by the models' vectors
 transfer    German → English from 1,000 pairs, by a translator of three and three layers: nothing
             learned before, or its decoder (causal), its encoder (masked) or all of it (denoise)
-            from the English text
+            from the English text. All have the same tokens, of the German and English captions.
 
 One JSON line for each model and seed.
 """
@@ -21,7 +21,7 @@ import random
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sacrebleu
 
@@ -54,17 +54,38 @@ def pairs(folder: Path, split: str) -> list[tuple[str, str]]:
     return list(zip(lines(folder, f"{split}.de"), lines(folder, f"{split}.en"), strict=True))
 
 
+def beginning(options: argparse.Namespace, seed: int, out: Path) -> regard.Run:
+    """A translator that knows the tokens of both languages, and nothing else: of one tiny step."""
+    return regard.train(
+        {"train": pairs(options.data, "train"), "dev": pairs(options.data, "val")},
+        out=out,
+        reporter=Reporter(quiet=True),
+        data={"batch_tokens": 2048},
+        text={"size": 4000},
+        model={**MODEL, "dropout": 0.1},
+        train={
+            "objective": "translate",
+            "epochs": 0,
+            "steps": 1,
+            "minutes": 0,
+            "rate": 1e-9,
+            "schedule": "constant",
+            "seed": seed,
+            "trials": 0,
+            "tensorboard": "off",
+        },
+    )
+
+
 def pretrained(
-    objective: str, model: dict[str, Any], options: argparse.Namespace, seed: int, out: Path
+    objective: str, begin: dict[str, Any], options: argparse.Namespace, seed: int, out: Path
 ) -> regard.Run:
-    """A run that has read the English captions."""
+    """A run that has read the English captions. begin: what it starts from, or its sizes."""
     return regard.train(
         lines(options.data, "train.en"),
         out=out,
         reporter=Reporter(quiet=True),
         data={"dev": 500, "test": 1, "batch_tokens": 2048},
-        text={"size": 3000},
-        model={**model, "dropout": 0.1},
         train={
             "objective": objective,
             "mask_rate": options.mask_rate if objective == "denoise" else 0.15,
@@ -78,6 +99,7 @@ def pretrained(
             "trials": 0,
             "tensorboard": "off",
         },
+        **begin,
     )
 
 
@@ -99,18 +121,32 @@ def abilities(objective: str, run: regard.Run, options: argparse.Namespace) -> d
     model: Any
     if objective == "masked":
         model = regard.load(run, kind=MaskedLanguageModel, device="cpu")
-        answers = [filling.text for filling in model([gap for gap, _ in gaps(english)])]
     else:
         model = regard.load(run, kind=Translator, device="cpu", beam=1)
-        answers = [result.text for result in model([gap for gap, _ in gaps(english)])]
-    right = [answer == text for answer, (_, text) in zip(answers, gaps(english), strict=True)]
+    asked = gaps(english)
+    answers = [answer.text for answer in model([gap.text for gap in asked])]
+    right = [gap.is_filled_by(answer) for gap, answer in zip(asked, answers, strict=True)]
     found["filled"] = sum(right) / len(right)
     found["nearest_chrf"] = chrf_of_nearest(model, dev)
     return found
 
 
-def gaps(texts: list[str]) -> list[tuple[str, str]]:
-    """Each text with one of its words missing, and the text."""
+class Gap(NamedTuple):
+    """A text with one of its words missing."""
+
+    text: str
+    word: str
+    place: int
+    """Of the word among the words of the text."""
+
+    def is_filled_by(self, answer: str) -> bool:
+        """Whether the word stands at its place, whatever became of the others."""
+        words = answer.split()
+        return self.place < len(words) and words[self.place].strip(".,") == self.word
+
+
+def gaps(texts: list[str]) -> list[Gap]:
+    """The texts with one word missing, drawn at random, of those where it is made of letters."""
     rng = random.Random(1)
     found = []
     for text in texts:
@@ -119,7 +155,7 @@ def gaps(texts: list[str]) -> list[tuple[str, str]]:
         word = words[place].strip(".,")
         if word.isalpha():
             gap = [*words[:place], words[place].replace(word, "<mask>"), *words[place + 1 :]]
-            found.append((" ".join(gap), " ".join(words)))
+            found.append(Gap(" ".join(gap), word, place))
     return found
 
 
@@ -140,14 +176,11 @@ def chrf_of_nearest(model: Any, dev: list[tuple[str, str]]) -> float:
 # What it is worth to a translator
 
 
-def translated(base: regard.Run | None, options: argparse.Namespace, seed: int, out: Path) -> float:
+def translated(base: regard.Run, options: argparse.Namespace, seed: int, out: Path) -> float:
     """BLEU on test of a translator that learned from 1,000 pairs."""
     every = pairs(options.data, "train")
     some = [every[place * len(every) // PAIRS] for place in range(PAIRS)]
     test = pairs(options.data, "test_2016_flickr")
-    begin: dict[str, Any] = {"text": {"size": 2000}, "model": {**MODEL, "dropout": 0.3}}
-    if base is not None:
-        begin = {"start_from": base.path, "model": {"dropout": 0.3}}
     run = regard.train(
         {"train": some, "dev": pairs(options.data, "val")},
         out=out,
@@ -168,11 +201,24 @@ def translated(base: regard.Run | None, options: argparse.Namespace, seed: int, 
             "trials": 0,
             "tensorboard": "off",
         },
-        **begin,
+        start_from=base.path,
+        model={"dropout": 0.3},
     )
     report = regard.evaluate(run, test, device="cpu").report
     assert report.bleu is not None
     return report.bleu
+
+
+def transfer(
+    kind: str, start: regard.Run, options: argparse.Namespace, seed: int, out: Path
+) -> dict[str, Any]:
+    """BLEU of a translator whose first weights have learned nothing, or from the English text."""
+    base = start
+    if kind != "none":
+        begin = {"start_from": start.path, "model": {"dropout": 0.1}}
+        base = pretrained(kind, begin, options, seed, out / kind)
+    bleu = translated(base, options, seed, out / f"{kind}-translator")
+    return {"parameters": base.manifest["parameters"], "bleu": bleu}
 
 
 def main() -> None:
@@ -191,25 +237,24 @@ def main() -> None:
 
     kinds = options.only or (OBJECTIVES if options.part == "abilities" else ("none", *OBJECTIVES))
     for seed in options.seeds:
-        for kind in kinds:
-            model = MODEL
-            if options.part == "abilities" and kind != "denoise":
-                model = {**MODEL, **ALONE}
-            with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder)
+            start = None
+            if options.part == "transfer":
+                start = beginning(options, seed, out / "beginning")
+            for kind in kinds:
                 began = time.perf_counter()
-                base = None
-                if kind != "none":
-                    base = pretrained(kind, model, options, seed, Path(folder, "base"))
                 line: dict[str, Any] = {"part": options.part, "model": kind, "seed": seed}
-                if base is not None:
-                    line["parameters"] = base.manifest["parameters"]
-                if options.part == "transfer":
-                    line["bleu"] = translated(base, options, seed, Path(folder, "translator"))
+                if start is not None:
+                    line |= transfer(kind, start, options, seed, out)
                 else:
-                    assert base is not None
+                    sizes = MODEL if kind == "denoise" else {**MODEL, **ALONE}
+                    begin = {"text": {"size": 3000}, "model": {**sizes, "dropout": 0.1}}
+                    base = pretrained(kind, begin, options, seed, out / kind)
+                    line |= {"parameters": base.manifest["parameters"]}
                     line |= abilities(kind, base, options)
                 line["seconds"] = round(time.perf_counter() - began)
-            print(json.dumps(line), flush=True)
+                print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ PositionName = Literal["none", "sinusoidal", "learned", "relative", "rotary", "a
 TokenizerName = Literal["characters", "bytes", "words", "bpe", "unigram"]
 Tie = Literal["none", "inputs", "target", "all"]
 Objective = Literal["translate", "causal", "masked", "denoise"]
+Documents = Literal["no", "auto", "line", "paragraph", "source"]
 PatternName = Literal[
     "full", "window", "chunked", "bigbird", "linformer", "performer", "lsh", "routing"
 ]
@@ -70,7 +71,7 @@ class DataConfig(Bounded):
     features: str = setting(
         "", "Column or JSON key with tags such as N;DAT;SG, each of which is a source token."
     )
-    documents: Literal["no", "auto", "line", "paragraph", "source"] = setting(
+    documents: Documents = setting(
         "no",
         "For language models: what a text is; source: that of each pair. auto: look at the file.",
     )
@@ -937,6 +938,11 @@ class Config:
 
     def _check_texts(self, given: str) -> None:
         """Refuse what only pairs have."""
+        if self.train.metric not in ("loss", "accuracy", "step"):
+            raise UserError(
+                f"{given} has no answers to compare with references, which train.metric="
+                f"{shown(self.train.metric)} needs: set train.metric=loss, accuracy or step"
+            )
         refused = {
             "data.positions": self.data.positions,
             "data.features": self.data.features,
@@ -951,11 +957,6 @@ class Config:
 
     def _check_one_sided(self, given: str) -> None:
         """A decoder or an encoder alone writes no answers, and has nothing to wait for."""
-        if self.train.metric in ("exact_match", "bleu"):
-            raise UserError(
-                f"{given} has no answers to compare with references: set train.metric=loss or "
-                f"accuracy"
-            )
         assert not isinstance(self.model, CustomConfig)
         if self.model.wait:
             raise UserError(f"{given} has no source to wait for: set model.wait=0")

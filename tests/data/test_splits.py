@@ -66,6 +66,12 @@ def test_every_pair_goes_to_one_split_and_no_group_to_two(data, seed: int, group
     assert parts(from_iterable(iter(data), seed=seed, group=group)) == parts(splits)
 
 
+def test_texts_have_no_target_to_share() -> None:
+    texts = [f"text {number}" for number in range(60)]
+    splits = from_iterable(texts, documents="auto", group="pair", dev=10, test=10)
+    assert sizes(splits) == (40, 10, 10)
+
+
 @laws
 @given(n=st.integers(1, 300), limit=st.integers(1, 300), seed=st.integers(0, 9))
 def test_limit_is_exact_even_and_in_order(n: int, limit: int, seed: int) -> None:

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from regard.data.pairs import Pair, Skipped
-from regard.data.readers import find_reader
+from regard.data.readers import find_reader, is_table
 from regard.data.readers.reader import Layout
 from regard.data.readers.texts import TextFolder, TextReader
 from regard.errors import UserError
@@ -137,15 +137,106 @@ def test_file_names_in_capitals_are_read_too(tmp_path, file):
     assert texts_of(tmp_path) == ["shout"]
 
 
-def test_one_folder_one_unit(tmp_path, file):
-    """If one file has paragraphs, so have the others: a book may have a chapter of single lines."""
-    file(WRAPPED, "a.txt")
+def test_each_file_of_a_folder_has_its_unit(tmp_path, file):
+    """A README beside files of lines must not make one text of each of them."""
+    file(WRAPPED, "README.md")
     file(b"one\ntwo\n", "b.txt")
-    assert texts_of(tmp_path)[-1] == "one\ntwo"
+    texts, _, reader = read(tmp_path)
+    assert texts == ["One text\nof two lines.", "Another text\nof three\nlines.", "one", "two"]
+    assert reader.documents == "auto"  # so that it is read like this again
+    [note] = [note for note in reader.notes if "empty lines" in note]
+    assert "the texts of README.md; 1 file with a text in each line" in note
     assert len(texts_of(tmp_path, "line")) == 7
+    assert len(texts_of(tmp_path, "paragraph")) == 3
+
+
+@pytest.mark.parametrize(("content", "unit"), [(WRAPPED, "paragraph"), (b"a\nb\n", "line")])
+def test_a_folder_of_equal_files_has_their_unit(tmp_path, file, content, unit):
+    file(content, "a.txt")
+    file(content, "b.txt")
+    assert read(tmp_path)[2].documents == unit
+
+
+def test_an_empty_file_of_a_folder_is_left_out_and_told(tmp_path, file):
+    file(b"one\ntwo\n", "a.txt")
+    file(b"", "b.txt")
+    file(gzip.compress(b""), "c.txt.gz")
+    texts, _, reader = read(tmp_path)
+    assert texts == ["one", "two"]
+    assert any("leaving out 2 empty files: b.txt, c.txt.gz" in note for note in reader.notes)
+
+
+def test_a_folder_of_empty_files_is_refused(tmp_path, file):
+    file(b"", "a.txt")
+    with pytest.raises(UserError, match=r"all files of texts are empty \(a\.txt\)"):
+        texts_of(tmp_path)
 
 
 def test_a_folder_without_texts_is_refused(tmp_path, file):
     file(b"x", "picture.png")
     with pytest.raises(UserError, match="no texts"):
         texts_of(tmp_path)
+
+
+# texts in a column
+
+
+TABLES = {
+    "a.jsonl": b'{"text": "one", "id": 1}\n{"text": "two, too", "id": 2}\n{"id": 3}\n',
+    "alone.jsonl": b'{"caption": "one"}\n{"caption": "two, too"}\n',
+    "a.json": b'[{"text": "one"}, {"text": "two, too"}]',
+    "a.csv": b'text,number\none,1\n"two, too",2\n',
+    "alone.csv": b'text\none\n"two, too"\n',
+    "a.tsv": b"id\ttext\n1\tone\n2\ttwo, too\n",
+    "alone.tsv": b"one\ntwo, too\n",
+    "json.txt": b'{"text": "one"}\n{"text": "two, too"}\n',
+}
+
+
+@pytest.mark.parametrize("documents", ["auto", "source"])
+@pytest.mark.parametrize("name", TABLES)
+def test_a_column_of_texts_needs_no_target(file, name, documents):
+    texts, _, reader = read(file(TABLES[name], name), documents)
+    assert texts == ["one", "two, too"]
+    assert (reader.holds, reader.documents) == ("text", "source")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv"])
+def test_the_column_of_texts_can_be_named(file, name):
+    content = TABLES[name].replace(b"text", b"caption")
+    assert texts_of(file(content, name), source="caption")[0] == "one"
+
+
+def test_parquet_needs_no_target_either(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": ["one", "two"], "id": [1, 2]}), tmp_path / "a.parquet")
+    assert texts_of(tmp_path / "a.parquet") == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", b'{"source": "one", "target": "un"}\n{"source": "two"}\n'),
+        ("a.tsv", b"one\tun\ntwo\n"),
+        ("a.csv", b"source,target\none,un\ntwo,\n"),
+    ],
+)
+def test_pairs_keep_their_targets_and_need_none(file, name, content):
+    reader = find_reader(file(content, name), Layout(documents="auto"))
+    pairs = list(reader.pairs(Skipped()))
+    assert [(pair.source, pair.targets) for pair in pairs] == [("one", ("un",)), ("two", ("",))]
+
+
+def test_pairs_for_a_translator_still_need_a_target(file):
+    with pytest.raises(UserError, match="no 'source' and 'target'"):
+        find_reader(file(TABLES["a.jsonl"], "a.jsonl"), Layout())
+
+
+def test_what_is_a_table(tmp_path, file):
+    for name, content in TABLES.items():
+        assert is_table(file(content, name)), name
+    assert is_table(tmp_path)
+    assert is_table(file(b"a\tb\nc\td\n", "tabs"))
+    assert not is_table(file(b"a\tb\nno tab\n", "notes.txt"))
+    assert not is_table(file(b"one\n", "captions.en"))
+    assert not is_table(tmp_path / "missing.txt")

@@ -1,5 +1,6 @@
 """Language models are trained, loaded, judged, gone on with and fine-tuned like any other run."""
 
+import json
 import math
 import random
 
@@ -9,8 +10,11 @@ import pytest
 import regard
 from regard.data.objectives import objective_of
 from regard.errors import UserError
+from regard.recipes.outcome import dev_texts, noisy
 from regard.recipes.reporter import Reporter
 from regard.recipes.text_evaluation import evaluate_texts
+from regard.text.missing import WithMasks
+from regard.text.vocabulary import BOS, EOS
 
 SIZES = {"width": 16, "ffn": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 TRAIN = {"steps": 8, "epochs": 0, "warmup": 2, "log_every": 2, "evaluate_every": 4}
@@ -42,7 +46,7 @@ def file(texts, tmp_path_factory):
     return path
 
 
-def train(data, out, objective, **changes):
+def train(texts, out, objective, **changes):
     settings = {
         "model": SIZES | {"dropout": 0.0},
         "data": {"dev": 20, "test": 20, "batch_tokens": 400, "max_length": 30},
@@ -51,7 +55,7 @@ def train(data, out, objective, **changes):
     }
     for section, values in changes.items():
         settings[section] = settings.get(section, {}) | values
-    return regard.train(data, out=out, reporter=Reporter(quiet=True), **settings)
+    return regard.train(texts, out=out, reporter=Reporter(quiet=True), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +113,84 @@ def test_an_evaluation_can_be_repeated(runs, objective, file):
     assert first.loss == again.loss
     assert first.texts == 151
     assert 0 < evaluate_texts(runs[objective], device="cpu").texts <= 20
+
+
+@pytest.fixture(scope="module")
+def python_run(texts, tmp_path_factory):
+    return train(texts, tmp_path_factory.mktemp("runs") / "python", "causal")
+
+
+def test_a_run_of_texts_from_python_is_judged_by_a_file(python_run, file):
+    report = evaluate_texts(python_run, file, device="cpu")
+    assert report.texts == 151
+
+
+TABLES = {
+    "p.tsv": "the cat\tle chat\na dog\tun chien\n",
+    "p.csv": 'source,target\n"the cat",le chat\na dog,un chien\n',
+    "p.jsonl": '{"source": "the cat", "target": "le chat"}\n{"text": "", "source": "a dog"}\n',
+    "p.txt": "the cat\tle chat\na dog\tun chien\n",
+    "text.jsonl": '{"text": "the cat"}\n{"text": "a dog"}\n',
+    "texts.txt": "the cat\na dog\n",
+    "texts.en": "the cat\na dog\n",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_judged_by_their_texts(runs, python_run, tmp_path, name):
+    path = tmp_path / name
+    path.write_text(TABLES[name])
+    for run in (runs["causal"], python_run):
+        wanted = evaluate_texts(run, ["the cat", "a dog"], device="cpu")
+        report = evaluate_texts(run, path, device="cpu")
+        assert (report.texts, report.characters) == (2, wanted.characters)
+        assert report.loss == pytest.approx(wanted.loss)
+
+
+def test_texts_in_json_are_those_of_a_file(texts, runs, tmp_path):
+    path = tmp_path / "notes.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "id": 1}) + "\n" for text in texts))
+    run = train(path, tmp_path / "run", "causal", data={"source": "text", "dev": 20, "test": 20})
+    assert run.config.data.digest == runs["causal"].config.data.digest
+
+
+def test_a_table_that_was_read_as_lines_stays_so(tmp_path):
+    path = tmp_path / "p.tsv"
+    path.write_text("the cat\tle chat\na dog\tun chien\n" * 10)
+    run = train(path, tmp_path / "run", "causal", data={"documents": "line", "dev": 2, "test": 2})
+    report = evaluate_texts(run, path, device="cpu")
+    assert report.characters == len(path.read_text())
+
+
+def test_a_folder_of_another_kind_is_judged_too(runs, tmp_path):
+    (tmp_path / "train.tsv").write_text("unused\tinutile\n")
+    (tmp_path / "test.tsv").write_text(TABLES["p.tsv"])
+    report = evaluate_texts(runs["causal"], tmp_path, device="cpu")
+    assert (report.texts, report.characters) == (2, len("the cat a dog") + 1)
+
+
+def test_samples_of_a_denoiser_are_noisy_texts(runs):
+    run = runs["denoise"]
+    model = regard.load(run, device="cpu")
+    blocks = (run.path / "samples.txt").read_text().strip().split("\n\n")
+    for block in blocks:
+        lines = block.split("\n")
+        assert [line.split()[0] for line in lines] == ["noisy", "text", "restored"]
+        prompt, text, restored = (line[11:] for line in lines)
+        missing = round(run.config.train.mask_rate * len(text))
+        assert missing > 0
+        assert len(prompt.replace("<mask>", "")) == len(text) - missing
+        assert model(prompt).text == restored
+
+
+@pytest.mark.parametrize("kind", ["bpe", "words", "characters"])
+def test_a_noisy_sample_is_the_row_that_training_has(file, tmp_path, kind):
+    run = train(file, tmp_path / "run", "denoise", text={"tokenizer": kind, "size": 300})
+    objective = objective_of(run.config.train, run.source)
+    for seed, text in enumerate(dev_texts(run, 20)):
+        ids = run.source.encode(text)
+        row, _ = objective.row((np.array([]), np.array([BOS, *ids, EOS])), seed)
+        assert [*WithMasks(run.source).encode(noisy(run, text, seed)), EOS] == row.tolist()
 
 
 def test_the_loss_of_a_causal_model_is_that_of_its_scores(runs, texts):
@@ -279,6 +361,9 @@ def test_the_masks_of_an_epoch_are_not_those_of_the_next(runs):
     [
         ({"train": {"objective": "masked"}, "text": {"reserved": 0}}, r"text\.reserved=1"),
         ({"train": {"objective": "causal", "metric": "bleu"}}, r"train\.metric=loss"),
+        ({"train": {"objective": "denoise", "metric": "bleu"}}, r"bleu needs: set train\.metric="),
+        ({"train": {"objective": "denoise", "metric": "exact_match"}}, r"train\.metric=loss"),
+        ({"train": {"objective": "causal", "metric": "custom:f"}}, r"custom:f needs"),
         ({"train": {"objective": "masked"}, "model": {"kind": "rnn"}}, "model.kind=transformer"),
         ({"train": {"objective": "translate"}, "data": {"documents": "line"}}, "train.objective="),
         ({"train": {"objective": "causal"}, "text": {"dropout": 0.1}}, r"text\.dropout"),

@@ -74,6 +74,10 @@ def read_features(cell: Any, where: str) -> tuple[str, ...]:
 EMPTY_LINE = "empty line"
 ONE_COLUMN = "one column"
 """Why a line with a text alone gives no pair."""
+TEXTS_WANTED = (
+    "to train a language model on these texts, add train.objective=causal (or masked, denoise)"
+)
+"""What to do about texts where pairs are asked for."""
 CURES = {"not UTF-8": "data.encoding=latin-1 or cp1252 may read them"}
 """What to do about lines that were skipped for a reason."""
 

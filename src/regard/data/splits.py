@@ -17,13 +17,13 @@ import numpy.typing as npt
 from regard.data.drawn import Drawn
 from regard.data.items import SPLITS, Items, Table, named_splits, open_items
 from regard.data.kept import Kept
-from regard.data.pairs import ONE_COLUMN, Pair, Skipped, stable_hash, stable_hashes
+from regard.data.pairs import ONE_COLUMN, TEXTS_WANTED, Pair, Skipped, stable_hash, stable_hashes
 from regard.data.readers import SUFFIXES, find_reader, fitting_layout
 from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import ReadSoFar, plain_name, reason_of
 from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout, Reader
-from regard.data.readers.texts import TextFolder, TextReader, text_files
+from regard.data.readers.texts import text_files
 from regard.data.remote import remote_corpora
 from regard.data.tasks import SEED, TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
@@ -47,12 +47,6 @@ _WORDS = {
     **dict.fromkeys(("test", "testing", "newstest"), "test"),
 }
 _LETTERS_IN_NAMES = re.compile("[A-Z]?[a-z]+|[A-Z]+")
-
-
-TEXTS_WANTED = (
-    "to train a language model on these texts, add train.objective=causal (or masked, denoise)"
-)
-"""What to do about texts where pairs are asked for."""
 
 
 class Keep(Protocol):
@@ -148,11 +142,12 @@ class Splits:
 
     @property
     def documents(self) -> str:
-        """What the texts of a language model are: data.documents, once it was looked at."""
-        for reader in self.readers:
-            if isinstance(reader, TextReader | TextFolder):
-                return reader.unit
-        return "source"
+        """What the texts of a language model are: data.documents, once it was looked at.
+
+        Where files differ, each is looked at again: auto.
+        """
+        found = {reader.documents for reader in self.readers} or {"source"}
+        return found.pop() if len(found) == 1 else "auto"
 
     @property
     def reading(self) -> list[str]:
@@ -844,7 +839,7 @@ def _connected(pairs: Iterable[Pair], seed: int) -> npt.NDArray[np.uint32]:
 
     for pair in pairs:
         sources.append(stable_hash(pair.source, seed))
-        for target in pair.targets:
+        for target in filter(None, pair.targets):  # a text has an empty one
             parent[root(stable_hash(target, seed + 1))] = root(sources[-1])
     return np.fromiter((root(text) >> 32 for text in sources), np.uint32, len(sources))
 

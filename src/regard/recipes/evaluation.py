@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from regard.config import DataConfig, Documents
 from regard.data.corpus import Corpus, encode
 from regard.data.items import Items, named_splits, open_items
 from regard.data.pairs import Pair, Skipped
-from regard.data.readers import fitting_layout
+from regard.data.readers import fitting_layout, is_table
 from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout
 from regard.data.splits import Splits, group_references, named_data, open_data
@@ -406,6 +407,7 @@ def judged_pairs(
         dev_file="",
         test_file="",
         encoding="",
+        documents=_documents(trained_on, Path(spec)),
     )
     return open_split_of(elsewhere, split)
 
@@ -421,8 +423,7 @@ def open_pairs(run: Run, file: str, reading: Mapping[str, str]) -> Splits:
     if trained_on.features:
         columns["features"] = trained_on.features
     if trained_on.documents != "no":
-        from_python = trained_on.documents == "source" and not trained_on.path
-        columns["documents"] = "auto" if from_python else trained_on.documents
+        columns["documents"] = _documents(trained_on, Path(file), reading.get("encoding"))
     if reading.get("features") and not run.source.tags:
         raise UserError(
             f"data.features={reading['features']}: {run.path} was trained without tags; leave it "
@@ -431,6 +432,21 @@ def open_pairs(run: Run, file: str, reading: Mapping[str, str]) -> Splits:
     if "target_file" in reading:
         columns = {}  # two files side by side have none
     return open_data(file, **columns | dict(reading), dev=0, test=0)
+
+
+def _documents(trained_on: DataConfig, path: Path, encoding: str | None = None) -> Documents:
+    """What the texts of another file or folder are than a run was trained on.
+
+    Texts are read by the same lines or paragraphs. Of a table they are a column, unless the run has
+    read its own table as lines.
+    """
+    unit = trained_on.documents
+    if unit in ("no", "auto"):
+        return unit
+    if unit == "source":
+        return "auto"
+    reads_tables_so = trained_on.path != "" and is_table(Path(trained_on.path))
+    return "auto" if is_table(path, encoding) and not reads_tables_so else unit
 
 
 def _kept(run: Run, split: str) -> list[Pair]:

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from regard.data.corpus import Corpus
+from regard.data.objectives import objective_of
 from regard.data.pairs import Pair
 from regard.data.splits import group_references
 from regard.display import plain
@@ -24,7 +26,7 @@ from regard.runs.card import write_card
 from regard.runs.run import SHORTER, Run
 from regard.text.missing import BLANK
 from regard.text.positions import word_positions
-from regard.text.vocabulary import BOS
+from regard.text.vocabulary import BOS, EOS, MASK
 from regard.training.forecast import duration
 from regard.training.trainer import DECAY, Trainer
 
@@ -46,7 +48,7 @@ LABELS = {
     "translate": ("source", "reference", "answer"),
     "causal": ("prompt", "text", "model"),
     "masked": ("masked", "text", "filled"),
-    "denoise": ("text", "text", "model"),
+    "denoise": ("noisy", "text", "restored"),
 }
 """What the lines of a sample are called, by train.objective."""
 
@@ -139,7 +141,7 @@ def _samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
 
 
 def _text_samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
-    """What a language model makes of some dev texts: it goes on, fills in, or repeats."""
+    """What a language model makes of some dev texts: it goes on, fills in, or restores."""
     texts = dev_texts(run, SAMPLES)
     model: Any = load(run, device=str(device), parts=parts)
     if isinstance(model, LanguageModel):
@@ -151,8 +153,8 @@ def _text_samples(run: Run, device: torch.device, parts: Parts) -> list[Sample]:
         answers = [model.fill(prompt).text for prompt in prompts]
     else:
         texts = [_beginning(text) for text in texts]
-        prompts = texts
-        answers = [result.text for result in model.translate(texts)]
+        prompts = [noisy(run, text, seed) for seed, text in enumerate(texts)]
+        answers = [result.text for result in model.translate(prompts)]
     labels = LABELS[run.config.train.objective]
     rows = zip(prompts, texts, answers, strict=True)
     return [Sample(prompt, (text,), answer, labels) for prompt, text, answer in rows]
@@ -181,6 +183,18 @@ def _masked(text: str, kind: str) -> str:
     words = text.split(" ")
     words[len(words) // 2] = BLANK
     return " ".join(words)
+
+
+def noisy(run: Run, text: str, seed: int) -> str:
+    """A text as a denoising model reads it: <mask> in the place of each span that is missing."""
+    ids = np.array([BOS, *run.source.encode(text), EOS])
+    row, *_ = objective_of(run.config.train, run.source).row((ids[:0], ids), seed)
+    pieces = np.split(row, np.flatnonzero(row == MASK))  # of which decoding drops the mask
+    texts = map(run.source.decode, pieces)
+    if run.source.kind in ("characters", "bytes"):
+        return BLANK.join(texts)
+    gap = f" {BLANK} " if run.source.kind == "words" else f" {BLANK}"
+    return gap.join(texts).strip(" ")
 
 
 def end_of_training(run: Run, trainer: Trainer) -> str:

@@ -48,6 +48,8 @@ def find_reader(path: Path, layout: Layout, target_file: Path | None = None) -> 
     train.en and train.de. `target_file`: another file, with the target of each line of `path`.
     """
     reader = _recognised(path, layout, target_file)
+    if layout.documents != "no":
+        reader = replace(reader, needs_target=False)
     if layout.positions is not None and reader.positions is None:
         raise UserError(
             f"{path}: data.positions={layout.positions} is a column of a TSV or CSV file, or a key "
@@ -96,15 +98,29 @@ def _texts(path: Path, layout: Layout) -> Reader | None:
         return text_reader(path, layout)
     if layout.documents == "source" or not is_text_file(path):
         return None
-    start = start_of(path, layout.encoding)
-    is_pairs = is_json(start) or _are_pairs(start)
-    return None if is_pairs else text_reader(path, layout)
+    if _is_table(start_of(path, layout.encoding)):
+        return None
+    return text_reader(path, layout)
 
 
-def _are_pairs(start: Start) -> bool:
-    """Whether a file without a telling name has two columns, separated by tabs."""
+def _is_table(start: Start) -> bool:
+    """Whether a file without a telling name has JSON, or two columns, separated by tabs."""
     lines = [line for line in start.lines() if line.strip()]
-    return bool(lines) and all(b"\t" in line for line in lines)
+    return is_json(start) or (bool(lines) and all(b"\t" in line for line in lines))
+
+
+def is_table(path: Path, encoding: str | None = None) -> bool:
+    """Whether a file has columns or keys, by its name or what it holds; of a folder, any file."""
+    try:
+        names = path.iterdir() if path.is_dir() else [path]
+        if any(plain_name(file).lower().endswith(PAIRED_SUFFIXES) for file in names):
+            return True
+        if path.is_dir():
+            return False
+        start = start_of(path, encoding)
+    except (OSError, UserError):  # which is told when it is read
+        return False
+    return _is_table(start) or start.block.startswith(b"PAR1") or is_tmx(start.block)
 
 
 def fitting_layout(path: Path, layout: Layout) -> Layout:

@@ -126,6 +126,11 @@ def _roles(names: Sequence[str]) -> list[int] | None:
     return None
 
 
+def has_roles(names: Sequence[str]) -> bool:
+    """Whether columns are called like a source and its target; the names are plain."""
+    return _roles(names) is not None
+
+
 def plain(name: str) -> str:
     """A name as it is compared."""
     return name.strip().strip("\ufeff").casefold()

@@ -70,6 +70,7 @@ def json_reader(path: Path, start: Start, layout: Layout) -> Reader:
         rows,
         parse,
         notes,
+        holds="pair" if keys.has_target else "text",
         positions=None if layout.positions is None else positions,
         features=None if layout.features is None else features,
     )
@@ -135,6 +136,7 @@ def _document_reader(path: Path, start: Start, layout: Layout) -> Reader:
         keys.texts,
         notes,
         unit="item",
+        holds="pair" if keys.has_target else "text",
         positions=None if layout.positions is None else keys.positions_of,
         features=None if layout.features is None else keys.features_of,
     )

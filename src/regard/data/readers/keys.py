@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from regard.data.items import TEXT
 from regard.data.readers.reader import Layout, Skip
 from regard.errors import UserError
 
@@ -27,7 +28,10 @@ class Keys:
         self.target = layout.target or "target"
         self.positions = layout.positions
         self.features = layout.features
+        self.has_target = True
         self._named = layout.source is not None or layout.target is not None
+        self._is_source_open = layout.source is None
+        self._needs_target = layout.documents == "no"
 
     def check(self, where: str, item: Mapping[str, Any]) -> None:
         """Refuse keys that the first item lacks: they are the caller's mistake."""
@@ -43,10 +47,12 @@ class Keys:
             )
         if self.features in (self.source, self.target):
             raise UserError(f"{where}: data.features is the key of the source or of the target")
+        if not self._needs_target:
+            self._find_text(item)
         missing = {
             f"data.{side}": shortened(key)
             for side, key in (("source", self.source), ("target", self.target))
-            if not _has(item, key)
+            if not _has(item, key) and (side == "source" or self.has_target)
         }
         if not missing:
             return
@@ -62,6 +68,13 @@ class Keys:
             f"{where}: no {' and '.join(map(repr, missing.values()))}; it has {listed(names)} "
             f"({advice})"
         )
+
+    def _find_text(self, item: Mapping[str, Any]) -> None:
+        """For a language model the source is enough, which may be called text, or be alone."""
+        names = [*_names(item)]
+        if self._is_source_open and not _has(item, self.source):
+            self.source = names[0] if len(names) == 1 else TEXT
+        self.has_target = _has(item, self.target)
 
     def unused(self, file: str, item: Mapping[str, Any]) -> list[str]:
         """A line that names the keys which are not read, if there are any."""
@@ -81,7 +94,7 @@ class Keys:
         if isinstance(item, Repeated):
             raise Skip("a key occurs twice")
 
-        targets = _get(item, self.target)
+        targets = _get(item, self.target) if self.has_target else []
         if not isinstance(targets, list):
             targets = [targets]
         texts = ["" if text is None else text for text in (_get(item, self.source), *targets)]

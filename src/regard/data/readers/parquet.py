@@ -44,7 +44,8 @@ def parquet_reader(path: Path, layout: Layout) -> Reader:
         return keys.texts({keys.source: _text(source), keys.target: _text(target)})
 
     notes = keys.unused(path.name, file.names)
-    return Reader((path,), rows, parse, notes, unit="row")
+    holds = "pair" if keys.has_target else "text"
+    return Reader((path,), rows, parse, notes, unit="row", holds=holds)
 
 
 def _text(value: Any) -> Any:
@@ -66,7 +67,7 @@ def _text(value: Any) -> Any:
 
 
 class _File:
-    """A Parquet file, of which two columns are read."""
+    """A Parquet file, of which two columns are read, or that of the source alone."""
 
     def __init__(self, path: Path, keys: Keys) -> None:
         self._path = path
@@ -75,7 +76,10 @@ class _File:
             self.names = _names(schema)
             keys.check(str(path), self.names)
             self._source = self._column(schema, keys.source, "data.source")
-            self._target = self._column(schema, keys.target, "data.target")
+            self._target: _Column | None = None
+            if keys.has_target:
+                self._target = self._column(schema, keys.target, "data.target")
+            self._columns = [self._source, *filter(None, [self._target])]
 
     def _column(self, schema: Any, key: str, setting: str) -> "_Column":
         """The column of a key; it must be one that can hold texts."""
@@ -95,7 +99,7 @@ class _File:
     def rows(self, position: ReadSoFar | None) -> Iterator[tuple[Any, Any]]:
         """The values of both columns, row by row."""
         done = 0
-        paths = [self._source.path, self._target.path]
+        paths = [column.path for column in self._columns]
         with self._opened() as table:
             for group in range(table.num_row_groups):
                 size = self._rows_at_a_time(table.metadata, group)
@@ -106,6 +110,9 @@ class _File:
                         position.rows = (done, table.metadata.num_rows)
                     done += batch.num_rows
                     sources = self._source.values(batch)
+                    if self._target is None:
+                        yield from ((source, None) for source in sources)
+                        continue
                     yield from zip(sources, self._target.values(batch), strict=True)
 
     def _rows_at_a_time(self, metadata: Any, group: int) -> int:
@@ -114,7 +121,7 @@ class _File:
         largest = 1
         for index in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(index)
-            if not (self._source.holds(chunk) or self._target.holds(chunk)):
+            if not any(one.holds(chunk) for one in self._columns):
                 continue
             self._check_size(chunk, rows)
             mean = chunk.total_uncompressed_size // rows

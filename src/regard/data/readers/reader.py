@@ -42,8 +42,6 @@ class Layout:
 class Reader:
     """Reads the pairs of a file, as often as asked."""
 
-    holds: ClassVar[str] = "pair"
-    """What it reads, for a person."""
     misses_lines: ClassVar[bool] = True
     """Whether an empty line is a mistake."""
 
@@ -52,8 +50,15 @@ class Reader:
     parse: Callable[[Any], list[str]]
     notes: list[str] = field(default_factory=list)  # what a person should know; may grow
     unit: str = "line"  # what the rows are called
+    holds: str = "pair"  # what it reads, for a person
+    needs_target: bool = True
     positions: Callable[[Any], Any] | None = None  # where the words of a row's source stand
     features: Callable[[Any], Any] | None = None  # the tags of a row's source
+
+    @property
+    def documents(self) -> str:
+        """What a text of a language model is to it: a value of data.documents."""
+        return "source"
 
     @property
     def name(self) -> str:
@@ -100,8 +105,9 @@ class Reader:
             raise Skip(EMPTY_LINE)
         if not source:
             raise Skip("empty source")
-        if not targets:
+        if not targets and self.needs_target:
             raise Skip("empty target")
+        targets = targets or [""]
         if len(source) > MAX_CHARACTERS or len(max(targets, key=len)) > MAX_CHARACTERS:
             raise Skip(TOO_LONG)
         if self.features is not None:

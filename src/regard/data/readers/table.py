@@ -10,12 +10,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from regard.data.pairs import EMPTY_LINE, ONE_COLUMN
+from regard.data.items import TEXT
+from regard.data.pairs import EMPTY_LINE, ONE_COLUMN, TEXTS_WANTED
 from regard.data.readers import files
 from regard.data.readers.aligned import siblings
 from regard.data.readers.extra import extra_column
 from regard.data.readers.files import ReadSoFar, Start, plain_name
-from regard.data.readers.header import is_header, may_be_header, plain, text_columns
+from regard.data.readers.header import has_roles, is_header, may_be_header, plain, text_columns
 from regard.data.readers.lookalikes import list_of_pairs, lookalike
 from regard.data.readers.quotes import is_quoted
 from regard.data.readers.reader import Layout, Reader, Rows, Skip, text_of
@@ -54,7 +55,7 @@ class _Columns:
     """Which columns are read."""
 
     source: int  # counted from 0
-    target: int
+    target: int | None  # None: of texts for a language model
     names: tuple[str, ...] | None = None  # of the header, if there is one
     positions: int | None = None  # None: there is no such column
     features: int | None = None
@@ -62,8 +63,8 @@ class _Columns:
     @property
     def used(self) -> tuple[int, ...]:
         """All that are read, source and target first."""
-        more = [column for column in (self.positions, self.features) if column is not None]
-        return (self.source, self.target, *more)
+        more = (self.target, self.positions, self.features)
+        return (self.source, *(column for column in more if column is not None))
 
 
 def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
@@ -73,6 +74,8 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
     columns = _columns(path, sample, layout)
     width = _width(sample, columns)
     is_chosen = layout.source is not None and layout.target is not None
+    if layout.documents != "no" and columns.target is None:
+        _refuse_lookalike(path, start)
     notes = _notes(path, form, columns, sample, is_chosen=is_chosen)
     if plain_name(path).lower().endswith(".csv"):
         notes += _separator_notes(path, form, start)
@@ -84,7 +87,10 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
         if not any(b"\t" in line for line in start.lines()):
             _offer_another_reading(path, start)
         noted = columns.names is not None and width > 2
-        plain_tsv = _PlainTsv(path, notes, noted=noted, is_chosen=is_chosen)
+        needs_target = layout.documents == "no"
+        plain_tsv = _PlainTsv(
+            path, notes, noted=noted, is_chosen=is_chosen, needs_target=needs_target
+        )
         plain_tsv.look_at(start.lines())
 
         def lines(position: ReadSoFar | None) -> Rows:
@@ -110,6 +116,7 @@ def table_reader(path: Path, start: Start, layout: Layout) -> Reader:
         notes,
         positions=None if positions is None else itemgetter(positions),
         features=None if features is None else itemgetter(features),
+        holds="text" if columns.target is None else "pair",
     )
 
 
@@ -193,16 +200,14 @@ def _some_rows(form: _Form, text: str) -> list[list[str]]:
 
 def _offer_another_reading(path: Path, start: Start) -> None:
     """Refuse a file without tabs if it is easy to tell what it is instead."""
-    kind = lookalike(path, start)
-    if kind is not None:
-        raise UserError(f"{path}: {kind}")
+    _refuse_lookalike(path, start)
     near = siblings(path)
     if near:
         names = " and ".join(file.name for file in near[:3])
         has = "has" if len(near) == 1 else "have"
         raise UserError(
             f"{path}: one text per line, and {names} in the same folder {has} as many lines; give "
-            f"two files: regard train {_from_here(path)} {_from_here(near[0])}"
+            f"two files: regard train {_from_here(path)} {_from_here(near[0])}; {TEXTS_WANTED}"
         )
     kind = list_of_pairs(path, start)
     if kind is not None:
@@ -217,6 +222,13 @@ def _offer_another_reading(path: Path, start: Start) -> None:
             f"{path}: no tabs found; if its columns are separated by {SEPARATORS[separator]}, "
             f"rename it to {Path(plain_name(path)).stem}.csv"
         )
+
+
+def _refuse_lookalike(path: Path, start: Start) -> None:
+    """Refuse what is easy to recognise as no table and no list of texts."""
+    kind = lookalike(path, start)
+    if kind is not None:
+        raise UserError(f"{path}: {kind}")
 
 
 def _from_here(path: Path) -> str:
@@ -241,6 +253,10 @@ def _columns(path: Path, sample: list[list[str]], layout: Layout) -> _Columns:
     target = _column(where, layout.target, first, names, "data.target")
     positions = _column(where, layout.positions, first, names, "data.positions")
     features = _column(where, layout.features, first, names, "data.features")
+    if layout.documents != "no" and target is None:
+        text = _text_column(names, sample, source)
+        if text is not None:
+            return _Columns(text, None, names)
     others = (positions, features)
     usual = [column for column in [*usual, 0, 1, 2, 3] if column not in others]
     if source is None:
@@ -256,13 +272,28 @@ def _columns(path: Path, sample: list[list[str]], layout: Layout) -> _Columns:
     return _Columns(source, target, names, positions, features)
 
 
+def _text_column(
+    names: tuple[str, ...] | None, sample: list[list[str]], source: int | None
+) -> int | None:
+    """The column of the texts for a language model; None: the table has pairs."""
+    if max(map(len, sample), default=1) == 1:
+        return 0
+    plain_names = [plain(name) for name in names or ()]
+    if has_roles(plain_names):
+        return None
+    if names is not None and source is not None:
+        return source
+    return plain_names.index(TEXT) if TEXT in plain_names else None
+
+
 def _has_header(path: Path, first: Sequence[str], others: list[list[str]], layout: Layout) -> bool:
     if layout.header != "auto":
         return layout.header == "yes"
     wanted = (layout.source, layout.target, layout.positions, layout.features)
     asked = {plain(name) for name in wanted if name}
     names = {name for name in asked if not name.isdecimal()}
-    if names and names <= {plain(cell) for cell in first}:
+    found = {plain(cell) for cell in first}
+    if (names and names <= found) or (layout.documents != "no" and TEXT in found):
         return True
     return is_header(first, others, strict=not plain_name(path).lower().endswith(".csv"))
 
@@ -300,7 +331,7 @@ def _width(sample: list[list[str]], columns: _Columns) -> int:
     if columns.names is not None:
         return len(columns.names)
     widths = Counter(len(row) for row in sample if len(row) > 1)
-    return max(widths, key=widths.__getitem__, default=2)
+    return max(widths, key=widths.__getitem__, default=1 if columns.target is None else 2)
 
 
 def _notes(
@@ -313,14 +344,17 @@ def _notes(
     used = columns.used
     if columns.names is not None:
         names = columns.names
-        pair = f"{names[used[0]]} → {names[used[1]]}"
+        pair = names[columns.source]
+        if columns.target is not None:
+            pair += f" → {names[columns.target]}"
         if columns.positions is not None:
             pair += f", positions in {names[columns.positions]}"
         if columns.features is not None:
             pair += f", tags in {names[columns.features]}"
+        kind = "text" if columns.target is None else "pair"
         notes.append(
-            f"{path.name}: line {form.preface + 1} is a header, {pair} (to read it as a pair, set "
-            f"data.header=no)"
+            f"{path.name}: line {form.preface + 1} is a header, {pair} (to read it as a {kind}, "
+            f"set data.header=no)"
         )
         unused = {
             column: name or f"{column + 1} (unnamed)"
@@ -342,6 +376,8 @@ def _notes(
 
 def _header_notes(path: Path, form: _Form, columns: _Columns, sample: list[list[str]]) -> list[str]:
     """Say that the first line is read as a pair, where it may well be a header."""
+    if columns.target is None:
+        return []
     used = (columns.source, columns.target)
     rows = [[row[column] for column in used] for row in sample if len(row) > max(used)]
     if not rows or sample[0] == [] or len(sample[0]) <= max(used):
@@ -398,11 +434,20 @@ def _short(text: str) -> str:
 class _PlainTsv:
     """The first two columns of a TSV without quotes: the usual file, and the fastest to read."""
 
-    def __init__(self, path: Path, notes: list[str], *, noted: bool, is_chosen: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        notes: list[str],
+        *,
+        noted: bool,
+        is_chosen: bool,
+        needs_target: bool,
+    ) -> None:
         self._path = path
         self._notes = notes
         self._noted = noted  # that there are more columns has been told
         self._is_chosen = is_chosen  # the user has named the two columns
+        self._needs_target = needs_target
 
     def look_at(self, lines: Iterable[bytes]) -> None:
         """Note what is to be told of the first lines."""
@@ -431,7 +476,7 @@ class _PlainTsv:
         columns = text.split("\t", 2)
         if len(columns) == 2:
             return columns
-        if len(columns) == 1 and columns[0].strip(" "):
+        if len(columns) == 1 and columns[0].strip(" ") and self._needs_target:
             raise Skip(ONE_COLUMN)
         if len(columns) == 3 and not self._noted:
             self._note(columns[2])
@@ -517,14 +562,14 @@ def _pick(cells: list[str] | None, columns: _Columns, width: int, form: _Form) -
         raise Skip("unclosed quote, or too long")
     if not any(cells):
         raise Skip(EMPTY_LINE)
-    if len(cells) == 1:
+    if len(cells) == 1 and len(columns.used) > 1:
         raise Skip(ONE_COLUMN)
     if len(cells) > width and form.separator != "\t":
         raise Skip("too many columns: a separator inside a text needs quotes")
     if len(cells) <= max(columns.used):
         raise Skip("too few columns")
 
-    texts = [cells[columns.source], cells[columns.target]]
+    texts = [cells[column] for column in (columns.source, columns.target) if column is not None]
     tags = [] if columns.features is None else [cells[columns.features]]
     for text in (*texts, *tags):
         if not text.isascii():

@@ -1,7 +1,7 @@
 """Texts without targets, for language models: a line or a paragraph each, of one file or many."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,8 @@ SUFFIXES = (".txt", ".text", ".md")
 WRAPPED = 2
 """Lines of a paragraph on average from which on a file has paragraphs that were broken into lines.
 """
+MOST_NAMED = 5
+"""Files that a note names."""
 
 BY_PARAGRAPH = (
     "{name}: empty lines separate the texts; for a text in each line set data.documents=line"
@@ -97,8 +99,12 @@ def _parse(row: bytes) -> list[str]:
 class TextReader(Reader):
     """Reads texts, as pairs with an empty target."""
 
-    holds = "text"
     misses_lines = False
+    holds: str = "text"
+
+    @property
+    def documents(self) -> str:
+        return self.unit
 
     def parsed(self, row: bytes, line: int) -> tuple[Pair, ...]:
         [text] = self.parse(row)
@@ -122,8 +128,13 @@ def _pieces(text: str) -> Iterator[str]:
 class TextFolder(Reader):
     """Reads the texts of several files, one file after the other."""
 
-    holds = "text"
+    holds: str = "text"
     readers: tuple[TextReader, ...] = ()
+
+    @property
+    def documents(self) -> str:
+        units = {reader.unit for reader in self.readers}
+        return units.pop() if len(units) == 1 else "auto"
 
     @property
     def name(self) -> str:
@@ -134,16 +145,46 @@ class TextFolder(Reader):
 
 
 def folder_reader(folder: Path, paths: list[Path], layout: Layout) -> TextFolder:
-    """Read the texts of these files of a folder: all by lines, or all by paragraphs."""
+    """Read the texts of these files of a folder, each by lines or by paragraphs; no empty file."""
     if not paths:
         raise UserError(f"{folder}: there are no texts in this folder ({', '.join(SUFFIXES)})")
-    readers = [text_reader(path, layout) for path in paths]
-    notes = [f"{folder}: reading {counted(len(paths), 'file')} of texts"]
-    if any(reader.unit == "paragraph" for reader in readers):
-        layout = replace(layout, documents="paragraph")
-        readers = [text_reader(path, layout) for path in paths]
-        notes.append(BY_PARAGRAPH.format(name=folder))
+    full = [path for path in paths if not _is_empty(path)]
+    if not full:
+        raise UserError(f"{folder}: all files of texts are empty ({_named(paths)})")
+    readers = [text_reader(path, layout) for path in full]
+    notes = [f"{folder}: reading {counted(len(full), 'file')} of texts"]
+    if len(full) < len(paths):
+        empty = [path for path in paths if path not in full]
+        notes.append(f"{folder}: leaving out {counted(len(empty), 'empty file')}: {_named(empty)}")
+    if layout.documents == "auto":
+        notes += _unit_notes(folder, readers)
     first = readers[0]
     return TextFolder(
-        tuple(paths), first.rows, first.parse, notes, unit=first.unit, readers=tuple(readers)
+        tuple(full), first.rows, first.parse, notes, unit=first.unit, readers=tuple(readers)
     )
+
+
+def _is_empty(path: Path) -> bool:
+    files.check_file(path)
+    with files.opened(path) as file:
+        return not file.read(1)
+
+
+def _unit_notes(folder: Path, readers: list[TextReader]) -> list[str]:
+    """Say which files are read by paragraphs, if any are."""
+    wrapped = [reader.paths[0] for reader in readers if reader.unit == "paragraph"]
+    if not wrapped:
+        return []
+    if len(wrapped) == len(readers):
+        return [BY_PARAGRAPH.format(name=folder)]
+    lines = counted(len(readers) - len(wrapped), "file")
+    return [
+        f"{folder}: empty lines separate the texts of {_named(wrapped)}; {lines} with a text in "
+        f"each line; for one of both set data.documents=line or paragraph"
+    ]
+
+
+def _named(paths: list[Path]) -> str:
+    """The names of some files, not too many."""
+    names = [path.name for path in paths[:MOST_NAMED]]
+    return ", ".join(names) + (", …" if len(paths) > MOST_NAMED else "")
