@@ -262,7 +262,9 @@ def test_few_seeds(made_outcome, seeds, words):
 
 def test_systems_that_may_be_as_good(made_outcome):
     outcome = made_outcome({"a": 0.6, "b": 0.62}, change=equal)
-    assert told(outcome, "may be as good as", "interval of the difference includes zero", "p = ")
+    assert told(
+        outcome, "may be as good as", "interval of the difference includes zero for", "p = "
+    )
     assert "these runs do not decide it" in verdict(outcome)
 
 

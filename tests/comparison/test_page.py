@@ -312,7 +312,7 @@ def test_a_numeric_setting_has_a_line_for_what_else_differs(made_outcome: Maker)
     assert "placement = pre" in against
 
 
-def test_depth_is_the_layers_of_both_sides(made_outcome: Maker) -> None:
+def test_depth_is_the_layers_of_both_sides_and_of_each(made_outcome: Maker) -> None:
     settings = {
         f"{encoder}+{decoder}": {"model": {"encoder_layers": encoder, "decoder_layers": decoder}}
         for encoder, decoder in ((1, 1), (2, 2), (1, 3), (3, 3))
@@ -321,8 +321,14 @@ def test_depth_is_the_layers_of_both_sides(made_outcome: Maker) -> None:
     against = page[page.index('id="against"') : page.index('id="curves"')]
     assert "layers of encoder and decoder together" in against
     ticks = re.findall('class="tick middle"[^>]*>(.*?)<', against)
-    assert ticks == ["2", "4", "6"]
+    assert ticks == ["2", "4", "6", *"123", *"123"]
     assert 'class="line ' not in against[: against.index('class="legend')]
+    assert against.index("layers of the encoder") < against.index("layers of the decoder")
+
+    both = {name: of for name, of in settings.items() if name in ("1+1", "2+2", "3+3")}
+    alike = {**both, "4+4": {"model": {"encoder_layers": 4, "decoder_layers": 4}}}
+    page = report_page(made_outcome(dict.fromkeys(alike, 0.5), settings=alike), COMMAND)
+    assert "layers of the encoder" not in page
 
 
 def test_widths_that_follow_from_a_budget_are_not_drawn(made_outcome: Maker) -> None:

@@ -102,7 +102,7 @@ def test_one_system_alone_is_compared_with_nothing(made_outcome: Maker) -> None:
     outcome = made_outcome(scored=lambda cell: cell.system == "small" and cell.seed == 1)
     assert tables.differences(outcome).rows == []
     assert "against the best" not in tables.results(outcome).columns
-    assert "One seed" in tables.results(outcome).note
+    assert "with one seed each" in tables.results(outcome).note
 
 
 def test_what_is_not_a_number_breaks_no_table(made_outcome: Maker) -> None:

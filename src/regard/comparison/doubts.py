@@ -283,15 +283,21 @@ def _undecided(outcome: Outcome) -> list[Doubt]:
     if not pairs:
         return []
     told = "; ".join(f"{name}: p {shown_p(pair.p, '= ')}" for name, pair in pairs[:MOST_NAMED])
-    unclear = [name for name, pair in pairs if pair.difference.low <= 0 <= pair.difference.high]
-    reason = "of many pairs, one may differ by chance"
-    if unclear:
-        reason = "the 95 % interval of the difference includes zero"
+    overlap = [name for name, pair in pairs if pair.difference.low <= 0 <= pair.difference.high]
+    alone = [name for name, _ in pairs if name not in overlap]
+    reasons = []
+    if overlap:
+        reasons.append(f"The 95 % interval of the difference includes zero for {listed(overlap)}.")
+    if alone:
+        reasons.append(
+            f"Without the others, {listed(alone)} would be called worse, but of "
+            f"{len(outcome.pairs)} pairs some look as different by chance."
+        )
     return [
         Doubt(
             "decided",
-            f"{listed([name for name, _ in pairs])} may be as good as {outcome.best.name}, which "
-            f"has the best mean: {reason} ({told}).",
+            f"{listed([name for name, _ in pairs])} may be as good as {quoted(outcome.best.name)}, "
+            f"which has the best mean ({told}, corrected). {' '.join(reasons)}",
         )
     ]
 

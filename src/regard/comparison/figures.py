@@ -180,6 +180,9 @@ def _numeric_settings(outcome: Outcome) -> list[_Numbers]:
         decoder = numeric.pop(DEPTH[1])
         layers = [a + b for a, b in zip(encoder, decoder)]
         found.append(_Numbers(DEPTH, "layers of encoder and decoder together", layers))
+        if encoder != decoder:
+            found.append(_Numbers(DEPTH[:1], "layers of the encoder", encoder))
+            found.append(_Numbers(DEPTH[1:], "layers of the decoder", decoder))
 
     together: dict[tuple[float, ...], list[str]] = {}
     for name, values in numeric.items():

@@ -1,5 +1,7 @@
 """A comparison in two sentences: what was compared, and from how many systems the best differs."""
 
+import os
+
 from regard.comparison.experiment import LOWER_IS_BETTER
 from regard.comparison.outcome import Outcome
 from regard.comparison.tables import shown_budget
@@ -19,7 +21,9 @@ def facts(outcome: Outcome) -> str:
         f"{outcome.plan.split} set ({better} is better)"
     )
     equal = f"the same for all: {budget}" if budget else ""
-    return " · ".join(part for part in (runs, equal, judged) if part)
+    paths = {system.scores[0].settings.get("data", {}).get("path") for system in outcome.systems}
+    data = f"data: {os.path.basename(str(*paths))}" if len(paths) == 1 and all(paths) else ""
+    return " · ".join(part for part in (runs, data, equal, judged) if part)
 
 
 def certainty(outcome: Outcome) -> str:

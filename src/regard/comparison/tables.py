@@ -77,11 +77,17 @@ def _about_results(outcome: Outcome) -> str:
     """What the figures of the results are, in words."""
     numbers = sorted({len(system.scores) for system in outcome.systems})
     if numbers == [1]:
-        return "One seed each, so how much of a difference is chance is not known."
+        return (
+            f"Scores are of the {outcome.plan.split} set, with one seed each, so how much of a "
+            f"difference is chance is not known."
+        )
     how_many = counted(numbers[-1], "seed")
     if len(numbers) > 1:
         how_many = f"{numbers[0]} to {how_many}"
-    words = f"Each figure is the mean of {how_many}; ± is the 95 % confidence interval of the mean."
+    words = (
+        f"Scores are of the {outcome.plan.split} set. Each figure is the mean of {how_many}; ± is "
+        f"the 95 % confidence interval of the mean over seeds."
+    )
     if len(outcome.tied) > 1:
         words += " “Not decided”: the difference to the best mean may be chance."
     return words
@@ -159,7 +165,7 @@ def _about_chance(outcome: Outcome) -> str:
     if len(gaps) > 1:
         words += (
             f"Many comparisons find something by chance, so p is corrected for {len(gaps)} pairs "
-            f"(Holm). "
+            f"(Holm's method); the interval is not. "
         )
     words += "Systems differ if it is below 0.05; “not decided” does not mean “equal”."
     if len(sources) == 1:
@@ -251,7 +257,11 @@ def machine(outcome: Outcome) -> Table:
     one = outcome.systems[0].scores[0]
     known = one.machine
     threads = counted(int(known["threads"]), "thread")
+    paths = {
+        str(system.scores[0].settings.get("data", {}).get("path")) for system in outcome.systems
+    }
     rows = [
+        ["data", ", ".join(sorted(paths))],
         ["processor", f"{known['processor']}, {known['system']}"],
         ["device", f"{one.device}, {threads} a run"],
         ["Regard", str(known["regard"])],
