@@ -17,7 +17,8 @@ def test_every_length_lies_in_one_bin(lengths: list[int]) -> None:
     bins = length_bins(lengths)
     assert len(bins) <= 9
     for length in lengths:
-        inside = [one for one in bins if one.low <= length <= (one.high or math.inf)]
+        highest = [math.inf if one.high is None else one.high for one in bins]
+        inside = [one for one, high in zip(bins, highest) if one.low <= length <= high]
         assert len(inside) == 1
     closed = [one for one in bins if one.low > 0 and one.high is not None]
     assert bins[0].low >= 0

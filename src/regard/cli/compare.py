@@ -111,13 +111,13 @@ def _list(planned: Any, folder: Any, words: list[str], as_json: bool) -> None:
 def _print(outcome: Any, folder: Any) -> None:
     """Print what was found, and where the report is."""
     from regard.comparison.doubts import doubts, verdict
-    from regard.training.forecast import duration
+    from regard.comparison.tables import exact_duration
 
     rows = []
     for system in outcome.ranking:
         score = outcome.shown_spread(system.spread(outcome.metric))
         parameters = f"{system.mean('parameters'):,.0f}"
-        rows.append((system.name, score, parameters, duration(system.mean("seconds"))))
+        rows.append((system.name, score, parameters, exact_duration(system.mean("seconds"))))
     table(["system", outcome.metric_name, "parameters", "training"], rows)
     say("", verdict(outcome))
     for doubt in doubts(outcome):

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.comparison.outcome import Outcome, SystemOutcome
+from regard.comparison.outcome import Outcome, PairOutcome, SystemOutcome
 from regard.comparison.tables import exact_duration, shown_p
 from regard.errors import counted
-from regard.training.forecast import duration
 
 FEW_SEEDS = 3
 FEW_EXAMPLES = 30
@@ -278,28 +277,50 @@ def _few_seeds(outcome: Outcome) -> list[Doubt]:
 
 
 def _undecided(outcome: Outcome) -> list[Doubt]:
-    """Systems that may be as good as the best."""
-    pairs = [(one.name, outcome.pair(outcome.best.name, one.name)) for one in outcome.tied[1:]]
-    if not pairs:
-        return []
-    told = "; ".join(f"{name}: p {shown_p(pair.p, '= ')}" for name, pair in pairs[:MOST_NAMED])
-    overlap = [name for name, pair in pairs if pair.difference.low <= 0 <= pair.difference.high]
-    alone = [name for name, _ in pairs if name not in overlap]
-    reasons = []
-    if overlap:
-        reasons.append(f"The 95 % interval of the difference includes zero for {listed(overlap)}.")
-    if alone:
-        reasons.append(
-            f"Without the others, {listed(alone)} would be called worse, but of "
-            f"{len(outcome.pairs)} pairs some look as different by chance."
+    """Systems that may be as good as the best, and those that are only probably worse."""
+    best = quoted(outcome.best.name)
+    found = []
+    equals = _maybe_equal(outcome)
+    if equals:
+        found.append(
+            f"{listed(equals)} may be as good as {best}, which has the best mean: the 95 % "
+            f"interval of the difference includes zero ({_told_p(outcome, equals)})."
         )
+    worse = _probably_worse(outcome)
+    if worse:
+        found.append(
+            f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} probably worse than {best}, but "
+            f"of {len(outcome.pairs)} pairs some look as different by chance "
+            f"({_told_p(outcome, worse)})."
+        )
+    return [Doubt("decided", text) for text in found]
+
+
+def _maybe_equal(outcome: Outcome) -> list[str]:
+    """The systems whose difference to the best may well be none."""
     return [
-        Doubt(
-            "decided",
-            f"{listed([name for name, _ in pairs])} may be as good as {quoted(outcome.best.name)}, "
-            f"which has the best mean ({told}, corrected). {' '.join(reasons)}",
-        )
+        one.name
+        for one in outcome.tied[1:]
+        if _includes_zero(outcome.pair(outcome.best.name, one.name))
     ]
+
+
+def _probably_worse(outcome: Outcome) -> list[str]:
+    """The systems that would be called worse if there were no others."""
+    equals = _maybe_equal(outcome)
+    return [one.name for one in outcome.tied[1:] if one.name not in equals]
+
+
+def _includes_zero(pair: PairOutcome) -> bool:
+    gap = pair.difference
+    return gap.low <= 0 <= gap.high or not gap.knows_seeds
+
+
+def _told_p(outcome: Outcome, names: list[str]) -> str:
+    """The p-values of these systems against the best, for a person."""
+    pairs = [(name, outcome.pair(outcome.best.name, name)) for name in names[:MOST_NAMED]]
+    told = "; ".join(f"{name}: p {shown_p(pair.p, '= ')}" for name, pair in pairs)
+    return f"{told}, corrected for the number of pairs"
 
 
 def _ranking_changes(outcome: Outcome) -> list[Doubt]:
@@ -348,18 +369,25 @@ def verdict(outcome: Outcome) -> str:
     score = outcome.shown_spread(best.spread(outcome.metric))
     name = quoted(best.name)
     lead = f"{name} has the best {outcome.metric_name}: {score}."
-    others = outcome.tied[1:]
-    if not others:
+    if len(outcome.tied) == 1:
         second = outcome.pair(best.name, outcome.ranking[1].name)
         gap = outcome.shown(abs(second.difference.difference))
         return (
             f"Take {name}. {lead} {quoted(outcome.ranking[1].name)} is next, {gap} behind "
             f"(p {shown_p(second.p, '= ')})."
         )
-    cheapest = min(outcome.tied, key=lambda one: one.mean("seconds"))
-    names = listed([one.name for one in others])
-    undecided = f"{lead} But {names} may be as good: these runs do not decide it."
+    equals = _maybe_equal(outcome)
+    worse = _probably_worse(outcome)
+    words = lead
+    if equals:
+        words += f" But {listed(equals)} may be as good: these runs do not decide it."
+    if worse:
+        is_or_are = "is" if len(worse) == 1 else "are"
+        words += f" {listed(worse)} {is_or_are} probably worse, but not for certain."
+    open_ones = [one for one in outcome.tied if one is best or one.name in equals]
+    cheapest = min(open_ones, key=lambda one: one.mean("seconds"))
     if cheapest.mean("seconds") > (1 - NOT_EQUAL) * best.mean("seconds"):
-        return f"Take {name}: nothing is better. {undecided}"
-    times = f"{duration(cheapest.mean('seconds'))} instead of {duration(best.mean('seconds'))}"
-    return f"{undecided} Of these, {quoted(cheapest.name)} trains fastest ({times})."
+        return f"Take {name}: nothing is better. {words}"
+    times = f"{exact_duration(cheapest.mean('seconds'))} instead of "
+    times += exact_duration(best.mean("seconds"))
+    return f"{words} Of these, {quoted(cheapest.name)} trains fastest ({times})."

@@ -20,7 +20,9 @@ from regard.comparison.progress import Board
 from regard.comparison.scores import score, trained_only
 from regard.config import Config, to_settings
 from regard.errors import Failed, Interrupted, UserError, counted
+from regard.files import disk_faults_told
 from regard.files.lock import lock
+from regard.files.log import open_own
 from regard.models.parts import PREFIX, SETTINGS, Part, Parts, listed
 from regard.nn.devices import pick_device, state_kept
 from regard.recipes.reporter import Reporter
@@ -275,7 +277,7 @@ def _started(folder: Folder, number: int, cells: list[Cell], words: Sequence[str
     log = folder.log(cells[0])
     command = [sys.executable, "-m", "regard", "compare", str(folder.path)]
     command += ["--only", str(number + 1), "--with-parent", *words]
-    with log.open("ab") as out:
+    with disk_faults_told(log), open_own(log) as out:
         size = out.tell()
         process = subprocess.Popen(
             command,
