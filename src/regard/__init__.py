@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.comparison.comparing import compare as compare
     from regard.config import Config as Config
     from regard.errors import UserError as UserError
+    from regard.inference.denoising import DenoisingModel as DenoisingModel
     from regard.inference.language import LanguageModel as LanguageModel
     from regard.inference.loading import load as load
     from regard.inference.masked import MaskedLanguageModel as MaskedLanguageModel
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "Config": "regard.config",
+    "DenoisingModel": "regard.inference.denoising",
     "Evaluation": "regard.recipes.evaluation",
     "LanguageModel": "regard.inference.language",
     "MaskedLanguageModel": "regard.inference.masked",
@@ -64,6 +66,7 @@ _MODULES = (
 
 __all__ = [  # the keys of _NAMES and _MODULES, written out for type checkers
     "Config",
+    "DenoisingModel",
     "Evaluation",
     "LanguageModel",
     "MaskedLanguageModel",

@@ -234,9 +234,23 @@ def test_a_denoiser_scores_texts_as_the_evaluation_does(runs, texts):
         model.text_scores("the cat")
 
 
-def test_a_translator_scores_pairs_only(run):
-    with pytest.raises(UserError, match=r"train\.objective=denoise"):
-        regard.load(run).text_scores(["1+1"])
+def test_each_kind_has_the_methods_that_fit_it(run, runs):
+    translator = regard.load(run, device="cpu")
+    assert not hasattr(translator, "text_scores")
+
+    denoiser = regard.load(runs["denoise"], device="cpu")
+    assert isinstance(denoiser, regard.DenoisingModel)
+    assert repr(denoiser).startswith("DenoisingModel(")
+    assert isinstance(regard.load(runs["denoise"], kind=regard.Translator), regard.DenoisingModel)
+    with pytest.raises(UserError, match="so it is a Translator, not a DenoisingModel"):
+        regard.load(run, kind=regard.DenoisingModel)
+
+    writer = regard.load(runs["causal"], device="cpu")
+    for name in ("fill", "embed", "translate", "text_scores"):
+        assert not hasattr(writer, name)
+    reader = regard.load(runs["masked"], device="cpu")
+    for name in ("generate", "options", "translate", "text_scores", "bits_per_character"):
+        assert not hasattr(reader, name)
 
 
 def test_the_vector_of_a_long_text_is_the_mean_over_its_rows(runs):

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
-from pathlib import Path
 from typing import Any, get_type_hints, overload
 
 import numpy as np
@@ -16,20 +15,15 @@ import torch
 from regard.bounds import Bounded, setting, specs_of
 from regard.config import SearchConfig
 from regard.data.batches import collate
-from regard.data.objectives import Denoise, objective_of
 from regard.data.pairs import read_positions
 from regard.errors import UserError, counted, nearest
 from regard.inference.contrasts import judge_contrasts
 from regard.inference.decoding import (
     DecodingModel,
-    check_texts,
-    first_place,
     never_written,
-    put,
-    search_settings,
 )
 from regard.inference.demands import words
-from regard.inference.likelihoods import likelihoods, read_texts
+from regard.inference.likelihoods import likelihoods
 from regard.inference.loops import free
 from regard.inference.online import Online
 from regard.inference.reranking import covered, least_risk
@@ -37,14 +31,12 @@ from regard.inference.vectors import TextVectors, Vectors, text_vectors
 from regard.inspection.look import look
 from regard.inspection.page import answer_page
 from regard.models import Seq2Seq
-from regard.models.ensemble import Encoders, ensemble
-from regard.models.parts import Parts
+from regard.models.ensemble import Encoders
 from regard.records.attention import AttentionRecord
 from regard.records.contrast import Contrast, ContrastItem
 from regard.records.likelihood import Likelihood
 from regard.records.result import Alternative, Option, Result, joined
 from regard.records.tree import Node
-from regard.runs.run import Run
 from regard.search import (
     Beam,
     Greedy,
@@ -102,7 +94,6 @@ class Translator(DecodingModel, TextVectors):
         packs: bool = True,
         auto: bool = False,
         positions: str = "",
-        denoise: Denoise | None = None,
         max_length: int = 0,
     ) -> None:
         suppress = never_written(target)
@@ -120,8 +111,6 @@ class Translator(DecodingModel, TextVectors):
         """Whether training sources had several sentences."""
         self.positions = positions
         """The setting data.positions of the run: if not empty, every text needs positions."""
-        self.denoise = denoise
-        """How training made gaps in its texts, if it did (train.objective=denoise)."""
         self.max_length = max_length
         """Tokens that a row of a text had in training, at most; 0: training had pairs."""
         self.most = sys.maxsize
@@ -133,7 +122,7 @@ class Translator(DecodingModel, TextVectors):
 
     def __repr__(self) -> str:
         size = counted(self._parameters(), "parameter")
-        return f"Translator({size}, beam {self.search.width}, {self.device})"
+        return f"{type(self).__name__}({size}, beam {self.search.width}, {self.device})"
 
     def _text_vectors(self, texts: Iterable[str]) -> Iterator[Vectors]:
         encoder = self.model.encoder
@@ -606,29 +595,6 @@ class Translator(DecodingModel, TextVectors):
         located = ((self._prepared(source), target) for source, target in pairs)
         return likelihoods(self._placed.model, sides, located, budget)
 
-    def text_scores(self, texts: Iterable[str]) -> Iterator[Likelihood]:
-        """How likely each text is, given itself with gaps (train.objective=denoise).
-
-        The gaps are those of `regard.evaluate_texts` for the same texts; so are the rows of a text
-        with more than data.max_length tokens, each of which ends with `<eos>`.
-        """
-        check_texts(texts, "text_scores")
-        if self.denoise is None:
-            raise UserError(
-                "text_scores() needs a run with train.objective=denoise: a translator scores "
-                "pairs, with scores([(source, target)])"
-            )
-        read = read_texts(
-            self._placed.model,
-            self.target,  # for which <mask> is text, as in training
-            texts,
-            self.search.batch_tokens,
-            max_length=self.max_length,
-            is_causal=False,
-            objective=self.denoise,
-        )
-        return (reading.likelihood(self.target) for reading in read)
-
     def contrasts(self, items: Iterable[ContrastItem | tuple[str, ...]]) -> Iterator[Contrast]:
         """Which of two targets is the more likely one, for each (source, right, wrong, kind).
 
@@ -719,80 +685,3 @@ def _character_name(character: str) -> str:
     if character.isprintable() and character != " ":
         return character
     return f"U+{ord(character):04X}"
-
-
-def load_translator(
-    run: str | Path | Run,
-    *others: str | Path | Run,
-    checkpoint: str = "best",
-    beam: int | None = None,
-    device: str = "auto",
-    parts: Parts = None,
-    **search: Any,
-) -> Translator:
-    """Load a run that was trained on pairs.
-
-    others: more runs with the same vocabulary, for an ensemble.
-    checkpoint: name of a checkpoint, such as `step-00001000`.
-    beam: beam width, instead of the run's search.width.
-    device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` starts on the CPU and moves to a GPU,
-    if there is one, as soon as there is enough to translate; starting a GPU takes seconds.
-    parts: your own classes, where the config says custom:Name.
-    search: other search settings to override, such as no_repeat=3.
-    """
-    runs = [folder if isinstance(folder, Run) else Run.open(folder) for folder in (run, *others)]
-    first = runs[0]
-    _check_vocabularies(runs)
-
-    settings = search_settings(first, beam, search)
-    kind = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    place = first_place(device, kind)
-
-    models = [translating_model(opened, checkpoint, parts) for opened in runs]
-    for model in models:
-        put(model, place, kind)
-
-    source = first.source
-    training = first.config.train
-    reading: dict[str, Any] = {}
-    if training.objective == "denoise":
-        reading["denoise"] = objective_of(training, source)
-        reading["max_length"] = first.config.data.max_length
-        source = WithMasks(source)
-    return Translator(
-        models[0] if len(models) == 1 else ensemble(models),
-        source,
-        first.target,
-        settings,
-        seen=first.manifest.get("longest_source", 0),
-        characters=first.manifest.get("characters", ""),
-        packs=first.manifest.get("several_sentences", 1.0) >= 0.05,
-        auto=device == "auto",
-        positions=first.config.data.positions,
-        **reading,
-    )
-
-
-def translating_model(run: Run, checkpoint: str, parts: Parts) -> Seq2Seq:
-    """The model of a run that answers sources."""
-    objective = run.config.train.objective
-    model = run.model(checkpoint, parts)
-    if objective not in ("translate", "denoise") or not isinstance(model, Seq2Seq):
-        raise UserError(
-            f"{run.path}: trained with train.objective={objective}, so it answers no sources; see "
-            f"regard generate, fill, embed and score"
-        )
-    return model
-
-
-def _check_vocabularies(runs: Sequence[Run]) -> None:
-    """Refuse runs that cannot answer together, since their ids mean different tokens."""
-    first = runs[0]
-    for other in runs[1:]:
-        same_source = other.source.to_json() == first.source.to_json()
-        same_target = other.target.to_json() == first.target.to_json()
-        if not (same_source and same_target):
-            raise UserError(
-                f"{other.path} and {first.path} have different vocabularies: train one with "
-                f"train.start_from the other, or both on the same data"
-            )

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from regard.data.tasks.phrases import FIXED
 from regard.display import shell_word
-from regard.inference.translator import Translator, load_translator
+from regard.inference.loading import load_translator
+from regard.inference.translator import Translator
 from regard.recipes.evaluation import Evaluation, evaluate
 from regard.recipes.reporter import Reporter
 from regard.recipes.training import train

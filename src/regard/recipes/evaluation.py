@@ -23,8 +23,9 @@ from regard.data.splits import Splits, group_references, named_data, open_data
 from regard.data.tasks import TASKS
 from regard.display import html
 from regard.errors import UserError
+from regard.inference.loading import load_translator
 from regard.inference.online import check_online
-from regard.inference.translator import Translator, load_translator
+from regard.inference.translator import Translator
 from regard.models.parts import Parts, listed
 from regard.nn.devices import pick_device
 from regard.recipes.preparing import open_split_of, open_splits, seen_in_training

@@ -17,9 +17,8 @@ from regard.errors import UserError, counted
 from regard.files import disk_faults_told, write_text
 from regard.files.reading import parse_json
 from regard.inference.language import LanguageModel
-from regard.inference.loading import load
+from regard.inference.loading import load, load_translator
 from regard.inference.masked import MaskedLanguageModel
-from regard.inference.translator import load_translator
 from regard.models.parts import Parts
 from regard.recipes.reporter import Reporter
 from regard.runs.card import write_card

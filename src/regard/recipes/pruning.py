@@ -14,7 +14,8 @@ from torch import Tensor
 from regard.bounds import Bounded, setting
 from regard.errors import UserError
 from regard.files import copy_folder
-from regard.inference.translator import Translator, load_translator
+from regard.inference.loading import load_translator
+from regard.inference.translator import Translator
 from regard.inspection.evidence import Head, batches_of, heads, heads_of, loss_without, without
 from regard.models.parts import Parts
 from regard.recipes.outcome import pair_of

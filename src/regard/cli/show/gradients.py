@@ -53,7 +53,7 @@ def show_gradients(
 
 def _panels_of_runs(runs: list[Path], length: int, parts: Any) -> list[Any]:
     """The gradients of runs against distance and, for those with blocks, against depth."""
-    from regard.inference.translator import translating_model
+    from regard.inference.loading import translating_model
     from regard.inspection import gradient_by_depth, gradient_flow
     from regard.pictures.gradients import Panel
 
