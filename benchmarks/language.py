@@ -14,6 +14,9 @@ loop     torch.nn.TransformerEncoder of the same sizes on the same tokens for as
 
 The seconds of both include their looks at dev, but for the last one.
 
+Both then continue prompts of two words by sampling: 64 of them together, and one alone, each by
+100 tokens; and 64 until their texts end, which these short sentences do after 8 tokens or so.
+
 One JSON line each. Only the ratios count; nothing else should run on the machine.
 """
 
@@ -40,8 +43,8 @@ from regard.text.vocabulary import BOS, EOS, PAD
 BYTES = 1_000_000
 ORDER = 7
 START, END = "\x02", "\x03"
-TOKENS = 60
-"""Tokens that are written at most for a prompt."""
+TOKENS = 100
+"""Tokens that are written for a prompt: as many as by `regard generate` if nobody says."""
 
 
 # The text
@@ -210,7 +213,7 @@ def judge(loop: Loop, dev: list[list[int]]) -> float:
 
 
 @torch.no_grad()
-def write(loop: Loop, prompts: list[list[int]]) -> int:
+def write(loop: Loop, prompts: list[list[int]], *, may_end: bool) -> int:
     """Continue prompts, all together, by sampling; the number of tokens written."""
     loop.eval()
     generator = torch.Generator().manual_seed(1)
@@ -221,6 +224,8 @@ def write(loop: Loop, prompts: list[list[int]]) -> int:
         tokens = padded([rows[row] for row in going])  # (B, T)
         last = torch.tensor([len(rows[row]) - 1 for row in going])
         logits = loop(tokens)[torch.arange(len(going)), last]  # (B, V)
+        if not may_end:
+            logits[:, EOS] = -math.inf
         drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0].tolist()
         for row, token in zip(going, drawn):
             rows[row].append(token)
@@ -234,22 +239,33 @@ def write(loop: Loop, prompts: list[list[int]]) -> int:
 # Side by side
 
 
-def tokens_per_second(model: LanguageModel, loop: Loop, prompts: list[str]) -> dict[str, float]:
-    """Tokens written a second by both, sampled; the median of five rounds in turn."""
+def tokens_per_second(
+    run: regard.Run, loop: Loop, prompts: list[str], *, may_end: bool = False
+) -> dict[str, float]:
+    """Tokens written a second by both, sampled: the median of five rounds in turn, and the ratio.
+
+    may_end: whether a text may end before it has all tokens.
+    """
+    minimum = 0 if may_end else TOKENS
+    model = regard.load(run, kind=LanguageModel, device="cpu", minimum=minimum)
     ids = [model.tokenizer.encode(prompt) for prompt in prompts]
 
     def ours() -> int:
         texts = model.generate(prompts, tokens=TOKENS, sampling=Sampling(seed=1))
         return sum(len(text.tokens) + text.finished for text in texts)
 
-    ours(), write(loop, ids)
+    def theirs() -> int:
+        return write(loop, ids, may_end=may_end)
+
+    ours(), theirs()
     rates: dict[str, list[float]] = {"regard": [], "loop": []}
     for _ in range(5):
-        for name, run in (("regard", ours), ("loop", lambda: write(loop, ids))):
+        for name, generate in (("regard", ours), ("loop", theirs)):
             began = time.perf_counter()
-            written = run()
+            written = generate()
             rates[name].append(written / (time.perf_counter() - began))
-    return {name: statistics.median(values) for name, values in rates.items()}
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    return {**medians, "times as fast": medians["regard"] / medians["loop"]}
 
 
 def main() -> None:
@@ -259,42 +275,62 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--out", type=Path, help="keep the text and the run here")
+    parser.add_argument("--run", type=Path, help="only write, by this run and an untrained loop")
     parser.add_argument("--rate", type=float, default=1e-3, help="of the loop")
     parser.add_argument("--sentences", type=int, default=128, help="of a batch of the loop")
     parser.add_argument("--prompts", type=int, default=64)
     options = parser.parse_args()
 
-    train = drawn_evenly(english(options.data, "train"), BYTES)
     dev = english(options.data, "dev")
-    characters = sum(len(text) + 1 for text in dev)
+    prompts = [" ".join(text.split()[:2]) for text in dev[:: len(dev) // options.prompts]]
+    prompts = prompts[: options.prompts]
+    if options.run:
+        run = regard.Run.open(options.run)
+        loop = Loop(run.source.size, run.config.model)
+        say_speeds(run, loop, prompts)
+        return
+
+    with tempfile.TemporaryDirectory() as folder:
+        run, loop = compare(options, dev, options.out or Path(folder))
+        say_speeds(run, loop, prompts)
+        say(until_they_end=tokens_per_second(run, loop, prompts, may_end=True))
+
+
+def say_speeds(run: regard.Run, loop: Loop, prompts: list[str]) -> None:
+    """How fast both write: together, and one prompt alone."""
+    say(threads=torch.get_num_threads(), prompts=len(prompts), tokens=TOKENS)
+    say(together=tokens_per_second(run, loop, prompts))
+    say(alone=tokens_per_second(run, loop, prompts[:1]))
+
+
+def compare(options: argparse.Namespace, dev: list[str], out: Path) -> tuple[regard.Run, Loop]:
+    """Train both, and judge them and the counts on dev."""
+    train = drawn_evenly(english(options.data, "train"), BYTES)
     counts = Counts(train, ORDER).bits_per_character(dev)
     say(system=f"{ORDER}-gram counts", bits=counts)
 
-    with tempfile.TemporaryDirectory() as folder:
-        out = options.out or Path(folder)
-        out.mkdir(parents=True, exist_ok=True)
-        for name, texts in (("train", train), ("dev", dev)):
-            (out / f"{name}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-        run = regard.train(
-            out / "train.txt",
-            preset="causal",
-            out=out / "run",
-            overwrite=True,
-            reporter=Reporter(quiet=True),
-            data={"dev_file": str(out / "dev.txt"), "test": 1},
-            train={
-                "minutes": options.minutes,
-                "schedule": "wsd",
-                "epochs": 0,
-                "steps": 10**7,  # more than there is time for
-                "patience": 0,
-            },
-        )
-        end = run.records("train")[-1]
-        steps, seconds = end["step"], end["seconds"]
-        model = regard.load(run, kind=LanguageModel, device="cpu")
-        bits = model.bits_per_character(dev)
-
+    out.mkdir(parents=True, exist_ok=True)
+    for name, texts in (("train", train), ("dev", dev)):
+        (out / f"{name}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    run = regard.train(
+        out / "train.txt",
+        preset="causal",
+        out=out / "run",
+        overwrite=True,
+        reporter=Reporter(quiet=True),
+        data={"dev_file": str(out / "dev.txt"), "test": 1},
+        train={
+            "minutes": options.minutes,
+            "schedule": "wsd",
+            "epochs": 0,
+            "steps": 10**7,  # more than there is time for
+            "patience": 0,
+        },
+    )
+    end = run.records("train")[-1]
+    steps, seconds = end["step"], end["seconds"]
+    model = regard.load(run, kind=LanguageModel, device="cpu")
+    bits = model.bits_per_character(dev)
     parameters = run.manifest["parameters"]
     say(system="regard", bits=bits, parameters=parameters, steps=steps, seconds=seconds)
 
@@ -304,20 +340,11 @@ def main() -> None:
         [[BOS, *ids, EOS] for ids in model.tokenizer.encode_batch(texts)] for texts in (train, dev)
     ]
     total, steps, seconds = train_loop(loop, *rows, seconds, options)
-    loop_bits = total / math.log(2) / characters
+    loop_bits = total / math.log(2) / sum(len(text) + 1 for text in dev)
     parameters = sum(weight.numel() for weight in loop.parameters())
     say(system="loop", bits=loop_bits, parameters=parameters, steps=steps, seconds=seconds)
-
-    prompts = [" ".join(text.split()[:2]) for text in dev[:: len(dev) // options.prompts]]
-    rates = tokens_per_second(model, loop, prompts[: options.prompts])
-    alone = tokens_per_second(model, loop, prompts[:1])
-    say(
-        bits_below_loop=1 - bits / loop_bits,
-        tokens_per_second=rates,
-        times_as_fast=rates["regard"] / rates["loop"],
-        times_as_fast_alone=alone["regard"] / alone["loop"],
-        threads=torch.get_num_threads(),
-    )
+    say(bits_below_loop=1 - bits / loop_bits)
+    return run, loop
 
 
 def say(**values: Any) -> None:

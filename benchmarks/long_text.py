@@ -1,4 +1,4 @@
-"""Memory of `regard translate` on one text of a hundred thousand sentences: its peak, one JSON line.
+"""Memory of `regard translate` on one text of a hundred thousand sentences: its peak, as JSON.
 
 python benchmarks/long_text.py --data ../shared/data/tatoeba-fra-eng [--beam 5] [--run RUN]
 

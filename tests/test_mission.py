@@ -45,6 +45,10 @@ def test_every_row_has_four_columns_and_is_kept_or_not_yet():
         assert test or how.startswith("*not yet*: "), promise
 
 
+def test_no_figure_is_left_to_be_filled_in():
+    assert [row[3] for row in ROWS if re.fullmatch(r"[A-Z]+", row[3])] == []
+
+
 def test_every_test_exists():
     names = [name.split("::") for name in codes(2)]
     missing = [f"{path}::{test}" for path, test in names if test not in names_in(path)]

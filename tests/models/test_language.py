@@ -34,6 +34,8 @@ CAUSAL = {
     "additive-biased": transformer(score="additive", output_bias=True),
     "levels": transformer(levels=2, window=2, segment_layers=1),
     "linformer": transformer(pattern="linformer", features=4),
+    "windowed": transformer(decoder_pattern="window", window=2),
+    "performer": transformer(decoder_pattern="performer", features=8),
     "gru": rnn(cell="gru", decoder_layers=2),
     "lstm-before": rnn(attention="before", score="additive"),
     "lstm-tied": rnn(tie="target", embedding=16),

@@ -182,8 +182,8 @@ class LanguageModel(DecodingModel):
     def _generation(self, prompt: str, ids: Sequence[int], job: Job, counts: _Counts) -> Generation:
         """What came of a prompt of these ids."""
         warnings = []
-        unknown = [piece.text for piece in self.tokenizer.pieces(prompt) if piece.id == UNK]
-        if unknown:
+        if UNK in ids:
+            unknown = [piece.text for piece in self.tokenizer.pieces(prompt) if piece.id == UNK]
             few = ", ".join(dict.fromkeys(unknown[:5]))
             warnings.append(f"not in the vocabulary: {few}")
         warnings += self._length_warnings(ids, job, counts)

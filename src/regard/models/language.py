@@ -49,25 +49,11 @@ class CausalModel(Seq2Seq):
         super().__init__(NoEncoder(width), decoder)
 
     def start(self, source: Tensor, lengths: Tensor, **reading: Tensor) -> Any:
-        """The state after prompts: tokens (B, S) of these lengths (B,), <bos> first; 0: before it.
+        """The state after prompts: tokens (B, S) of these lengths (B,), <bos> first.
 
-        Prompts of one length are read together, all tokens at once.
+        A length of 0: before <bos>.
         """
-        groups: list[Tensor] = []
-        state: Any = None
-        for length in lengths.unique().tolist():
-            rows = (lengths == length).nonzero().squeeze(1)  # (B',)
-            prompts = source[rows, :length]  # (B', length)
-            new = self.decoder.start(self.encoder(prompts, lengths[rows]))
-            if length:
-                _, new = self.decoder.hidden(prompts, new)
-            state = new if state is None else state.join(new)
-            groups.append(rows)
-
-        if len(groups) == 1:
-            return state
-        back = torch.cat(groups).argsort()  # (B,)
-        return state.select(back, torch.zeros_like(back)[:, None])
+        return self.decoder.read(source, lengths, self.encoder(source, lengths))
 
 
 class MaskedEncoder(Predictor):

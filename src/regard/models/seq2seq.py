@@ -7,6 +7,7 @@ loss is a sum over target tokens.
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regard.data.batches import OWN, Batch
@@ -126,6 +127,26 @@ class Decoder(nn.Module):
         which token of the source. Both are bool, (T, S), (B, T, S) or (B, H, T, S).
         """
         raise NotImplementedError
+
+    def read(self, tokens: Tensor, lengths: Tensor, memory: Memory) -> Any:
+        """The state after prompts: tokens (B, S) of these lengths (B,); 0: before the first token.
+
+        Prompts of one length are read together, all tokens at once.
+        """
+        groups: list[Tensor] = []
+        state: Any = None
+        for length in lengths.unique().tolist():
+            rows = (lengths == length).nonzero().squeeze(1)  # (B',)
+            new = self.start(Memory(memory.states[rows], memory.lengths[rows]))
+            if length:
+                _, new = self.hidden(tokens[rows, :length], new)
+            state = new if state is None else state.join(new)
+            groups.append(rows)
+
+        if len(groups) == 1:
+            return state
+        back = torch.cat(groups).argsort()  # (B,)
+        return state.select(back, torch.zeros_like(back)[:, None])
 
     def extend(self, state: Any, memory: Memory) -> Any:
         """The state after more of the source has arrived: the memory of the new part."""

@@ -172,6 +172,14 @@ class TransformerState:
             pattern=self.pattern,
         )
 
+    def shortened(self, lengths: Tensor) -> TransformerState:
+        """As if only so many (B,) of the tokens had been read; there is one hypothesis each."""
+        if int(lengths.min()) == self.slots:
+            return self
+        places = torch.arange(self.slots, device=lengths.device)  # (S,)
+        seen = places < lengths[:, None]  # (B, S)
+        return replace(self, at=lengths, seen=seen[:, None])
+
     def with_room(self, tokens: int) -> TransformerState:
         """The state before so many more slots are written, perhaps with fewer of them.
 

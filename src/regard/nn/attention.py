@@ -78,6 +78,11 @@ def _watching() -> Record | None:
     return _record.get() if _watchers else None
 
 
+def is_watched() -> bool:
+    """Whether somebody records the weights of this thread's calls."""
+    return _watching() is not None
+
+
 @contextmanager
 def watch(model: nn.Module) -> Iterator[Record]:
     """Record the weights of every Attention in the model, by its name there.
@@ -175,6 +180,8 @@ class Attention(nn.Module):
         self._head_width = self.score.query_width
         self._widths = (width, key_width, value_width)
         self._plain = type(self.position) is Position and type(self.score).prepare is Score.prepare
+        self.only_rotates = _only_rotates(self.position, self.score)
+        """Whether keys are remembered as they are or rotated, and positions add no term."""
         self.approximation = approximation
         self.weighs_tokens = approximation is None or approximation.weighs_tokens
         """Whether its weights are of tokens, one each, rather than of mixtures or segments."""
@@ -633,6 +640,13 @@ class SelfAttention(Attention):
             q, memory = self.read(x, positions, layout)
             record.add(self, self._weights(q, memory, mask, positions), memory.value)
         return self.output(kernel(case, self.qkv(x)))
+
+
+def _only_rotates(position: Position, score: Score) -> bool:
+    """Whether nothing is done to queries, keys, scores and output but rotating queries and keys."""
+    kind = type(position)
+    adds = (kind.key_term, kind.value_term) != (Position.key_term, Position.value_term)
+    return not adds and type(score).prepare is Score.prepare
 
 
 def _position(position: str | Position | None, width: int, heads: int) -> Position:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.errors import UserError
+from regard.errors import UserError, only_fast_is_missing
 from regard.nn.attention import Attention, SelfAttention
 from regard.nn.layers import FeedForward, Residual
 from regard.nn.masks import Layout, Mask
@@ -19,6 +19,12 @@ from regard.nn.patterns.approximation import Approximation
 from regard.nn.positions import Position
 from regard.nn.scores import Score
 from regard.nn.state import KeyValue
+
+try:
+    from regard.nn.fast import decoding
+except ModuleNotFoundError as error:
+    only_fast_is_missing(error)
+    decoding = None  # type: ignore[assignment]
 
 Attend = Callable[[Tensor], Tensor]
 """Attention with its mask, positions and memory already in place: x -> the same shape."""
@@ -109,6 +115,10 @@ class _Sublayers(nn.Module):
 
         keep: also return the keys and values of all that has been read by now, for the next call.
         """
+        usual = type(self).combine is _Sublayers.combine and x.device.type == "cpu"
+        if keep and usual and decoding is not None and decoding.suits(self, layout, mask, source):
+            return decoding.rows(self, x, mask, positions, layout, before, source)
+
         kept: list[KeyValue] = []
 
         def attend(x: Tensor) -> Tensor:

@@ -304,6 +304,8 @@ def _note_ended(
 
     lengths: tokens after <bos> of the hypotheses of each sentence.
     """
+    if not ended.any():
+        return
     rows, slots = ended.nonzero(as_tuple=True)  # (N,), (N,)
     tokens = paths.tokens[rows, slots]  # (N, t)
     logprobs = paths.logprobs[rows, slots]  # (N, t)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,9 +75,9 @@ class Sample(Greedy):
 
     def pick(self, logits: Tensor, jobs: Sequence[Job]) -> Tensor:
         """Ids (R,) drawn from logits (R, V)."""
-        seeds = torch.tensor([job.seed for job in jobs], device=logits.device)  # (B,)
-        ages = torch.tensor([job.age for job in jobs], device=logits.device)  # (B,)
-        numbers = dice(seeds, ages, self.copies).flatten()  # (R,)
+        seeds = [job.seed for job in jobs]
+        ages = [job.age for job in jobs]
+        numbers = dice(seeds, ages, self.copies).flatten().to(logits.device)  # (R,)
         # In fp64, so that a low temperature merges no two logits, and a small top_p is not 0.
         wide = logits.double()  # (R, V)
         narrowed = narrow(wide / self.temperature, self.top_k, self.top_p)  # (R, V)
@@ -99,30 +100,23 @@ def sample(
     return together(step, state, search, **rules)
 
 
-def dice(seeds: Tensor, ages: Tensor, copies: int) -> Tensor:
+def dice(seeds: Sequence[int], ages: Sequence[int], copies: int) -> Tensor:
     """Numbers from 0 to 1 (B, K), which depend on seed, step and copy alone (SplitMix64).
 
-    seeds: (B,), ages: the steps taken (B,).
+    seeds, ages: of each sentence, its seed and the steps taken. Computed by NumPy, which wraps
+    around products of 64 bits without a sign.
     """
-    copy = torch.arange(copies, device=ages.device)  # (K,)
-    number = (copy << 32) + ages[:, None] + 1  # (B, K)
+    copy = np.arange(copies, dtype=np.uint64)  # (K,)
+    age = np.array(ages, np.int64).astype(np.uint64)[:, None]  # (B, 1)
+    seed = np.array(seeds, np.int64).astype(np.uint64)[:, None]  # (B, 1)
+    number = (copy << np.uint64(32)) + age + np.uint64(1)  # (B, K)
 
-    # torch has no unsigned 64-bit products: the constants are the signed numbers of the same bits.
-    x = seeds[:, None] + number * (0x9E3779B97F4A7C15 - 2**64)  # (B, K)
-    for shift, factor in (
-        (30, 0xBF58476D1CE4E5B9 - 2**64),
-        (27, 0x94D049BB133111EB - 2**64),
-        (31, 1),
-    ):
-        shifted = _shifted(x, shift)
-        x = (x ^ shifted) * factor
-
-    return _shifted(x, 11).double() / 2**53  # the upper 53 bits, as many as fp64 holds
-
-
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """`x` >> `bits`, with zeros from the left also where `x` is negative."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    x = seed + number * np.uint64(0x9E3779B97F4A7C15)  # (B, K)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> np.uint64(31))
+    upper = x >> np.uint64(11)  # 53 bits, as many as fp64 holds
+    return torch.from_numpy(upper.astype(np.float64) / 2**53)
 
 
 def narrow(logits: Tensor, top_k: int, top_p: float) -> Tensor:

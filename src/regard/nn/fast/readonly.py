@@ -48,7 +48,9 @@ class ReadOnly(nn.Module):
         else:
             weight = weight.contiguous()
         self.weight = nn.Parameter(weight, requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+        self.register_parameter(
+            "bias", None if bias is None else nn.Parameter(bias, requires_grad=False)
+        )
         self.packed: Tensor | None = None
 
         wide = wide_type(kind) if wide is None else wide
@@ -59,11 +61,18 @@ class ReadOnly(nn.Module):
         if self.wide is not None and rows > FEW:
             return self.wide(x)
 
-        given = x.to(self.weight.dtype)
-        plain_is_faster = rows > 64 or (rows == 1 and given.dtype == torch.float32)
-        if plain_is_faster or torch.is_grad_enabled() or not can_pack(given.dtype):
-            return F.linear(given, self.weight, self.bias).to(x.dtype)
-        return packed_linear(given, self._packed(), self.bias).to(x.dtype)
+        weight = self._parameters["weight"]  # a module is slow to ask for its attributes
+        bias = self._parameters["bias"]
+        assert weight is not None
+        if x.dtype != weight.dtype:
+            return self._product(x.to(weight.dtype), weight, bias, rows).to(x.dtype)
+        return self._product(x, weight, bias, rows)
+
+    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> Tensor:
+        plain_is_faster = rows > 64 or (rows == 1 and x.dtype == torch.float32)
+        if plain_is_faster or torch.is_grad_enabled() or not can_pack(x.dtype):
+            return F.linear(x, weight, bias)
+        return packed_linear(x, self._packed(), bias)
 
     def _packed(self) -> Tensor:
         """The matrix laid out for `FEW` rows; the first thread that needs it makes it for all."""
