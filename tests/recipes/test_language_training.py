@@ -71,7 +71,7 @@ def runs(file, tmp_path_factory):
 KINDS = {
     "causal": regard.LanguageModel,
     "masked": regard.MaskedLanguageModel,
-    "denoise": regard.Translator,
+    "denoise": regard.DenoisingModel,
 }
 objectives = pytest.mark.parametrize("objective", KINDS)
 
