@@ -178,11 +178,9 @@ def evaluate(
     other_answers = None
     if against is not None:
         other = load_translator(against, beam=beam, device=device, parts=parts)
-        other_sources = sources
-        if not other.source.tags:  # it was trained without tags
-            other_sources = list(map(translator.source.text_of, sources))
-        other_results = other.translate(other_sources)
-        other_answers = [normalise(result.text) for result in other_results]
+        other_answers = [
+            normalise(text) for text in _answers_of_another(other, translator, sources)
+        ]
         metric: Metric = "bleu" if bleu_applies(references, tokenize) else "exact_match"
         comparison = paired_bootstrap(
             answers, other_answers, references, metric=metric, tokenize=tokenize
@@ -190,21 +188,17 @@ def evaluate(
 
     lengths = [len(ids) for ids in translator.source.encode_batch(sources)]
     losses = _reference_losses(run, translator, pairs, lengths)
-    tokens = sum(known.tokens for known in losses.values())
     scores = report(
         answers,
         references,
         sources,
-        loss=sum(known.loss * known.tokens for known in losses.values()) / tokens,
-        tokens=tokens,
-        correct=round(sum(known.accuracy * known.tokens for known in losses.values())),
+        **_totals(losses),
         seconds=seconds,
         generated_tokens=sum(len(result.logprobs) for result in results),
         tokenize=tokenize,
     )
-    if normalise.lowercase and scores.bleu_signature is not None:
-        signature = scores.bleu_signature.replace("case:mixed", "case:lc")
-        scores = dataclasses.replace(scores, bleu_signature=signature)
+    if normalise.lowercase:
+        scores = _of_lower_case(scores)
     own = {part.name: part.value for part in listed(parts) if part.kind == "metric"}
     return Evaluation(
         scores,
@@ -220,6 +214,33 @@ def evaluate(
         own_metrics=own,
         tokenize=tokenize,
     )
+
+
+def _answers_of_another(
+    other: Translator, translator: Translator, sources: list[str]
+) -> Iterator[str]:
+    """The answers of another run to sources that were written for `translator`."""
+    if not other.source.tags:  # it was trained without tags
+        sources = list(map(translator.source.text_of, sources))
+    return (result.text for result in other.translate(sources))
+
+
+def _totals(losses: Mapping[Bin, ReferenceLoss]) -> dict[str, Any]:
+    """Mean loss, tokens and right tokens of all bins, for a report."""
+    tokens = sum(known.tokens for known in losses.values())
+    return {
+        "loss": sum(known.loss * known.tokens for known in losses.values()) / tokens,
+        "tokens": tokens,
+        "correct": round(sum(known.accuracy * known.tokens for known in losses.values())),
+    }
+
+
+def _of_lower_case(scores: Report) -> Report:
+    """The same scores; the signature says that references were lower-cased."""
+    if scores.bleu_signature is None:
+        return scores
+    signature = scores.bleu_signature.replace("case:mixed", "case:lc")
+    return dataclasses.replace(scores, bleu_signature=signature)
 
 
 def _check_translates(run: Run) -> None:
