@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from regard.nn import Block, KeyValue, Layout, Mask, watch
+from regard.nn import Attention, Block, KeyValue, Layout, Mask, watch
 from regard.nn import blocks as module
 from regard.nn.fast import decoding
+from regard.nn.layers import Residual
 
 WIDTH, HEADS, BATCH, SLOTS, SOURCE = 16, 4, 3, 5, 6
 KINDS = {
@@ -59,13 +60,13 @@ def arguments(tokens, *, crossing=True):
 def calls(monkeypatch):
     """How many blocks took the fast twin."""
     taken = []
-    rows = decoding.rows
+    step = decoding.step
 
     def counted(*given):
         taken.append(given[0])
-        return rows(*given)
+        return step(*given)
 
-    monkeypatch.setattr(decoding, "rows", counted)
+    monkeypatch.setattr(decoding, "step", counted)
     return taken
 
 
@@ -90,15 +91,64 @@ def test_the_twin_computes_the_readable_form(name, crossing, tokens, monkeypatch
         torch.testing.assert_close(getattr(fast[1], field), getattr(readable[1], field))
 
 
-@pytest.mark.parametrize("part", ["attention", "cross", "feed_residual"])
-def test_a_hook_is_called(part, monkeypatch, calls):
+@pytest.mark.parametrize("part", ["attention_residual", "cross_residual", "feed_residual", "feed"])
+def test_hooks_are_called(part, calls):
     made = block({})
     heard = []
     getattr(made, part).register_forward_hook(lambda *_: heard.append(1))
     with torch.no_grad():
         made(*arguments(1), keep=True)
+    assert len(calls) == (part == "feed")  # which is called as a module
+    assert heard == [1]
+
+
+class Half(Residual):
+    """A residual connection of one's own."""
+
+    def forward(self, x, part):
+        return x + 0.5 * part(self.norm(x))
+
+
+def of_one_s_own(**parts):
+    """A block with these parts in place of ours."""
+    made = block({})
+    for name, part in parts.items():
+        setattr(made, name, part.double().eval())
+    return made
+
+
+def half():
+    return Half(WIDTH, norm="layer", placement="pre", dropout=0.0)
+
+
+def rotating():
+    return Attention(WIDTH, heads=HEADS, position="rotary")
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("attention_residual", half),
+        ("cross_residual", half),
+        ("feed_residual", half),
+        ("cross", rotating),
+    ],
+)
+def test_parts_of_ones_own_are_computed_as_they_are(name, make, monkeypatch, calls):
+    torch.manual_seed(3)
+    made = of_one_s_own(**{name: make()})
+    fast, readable = both(monkeypatch, made, arguments(1))
     assert calls == []
-    assert heard or part != "feed_residual"  # attentions are asked by other methods than forward
+    torch.testing.assert_close(fast[0], readable[0])
+
+
+@pytest.mark.parametrize("part", ["attention", "cross", "feed_residual"])
+def test_a_part_that_still_drops_does_so(part, calls):
+    made = block({"dropout": 0.5, "attention_dropout": 0.5})
+    getattr(made, part).train()
+    with torch.no_grad():
+        made(*arguments(1), keep=True)
+    assert calls == []
 
 
 def test_who_watches_or_learns_gets_the_readable_form(calls):

@@ -99,7 +99,8 @@ def score(
         translator.expect(contrasts.stat().st_size / BYTES_A_TOKEN)
         print_contrasts(translator.contrasts(items), as_json)
         return
-    if reads_texts and isinstance(translator, regard.DenoisingModel):
+    if reads_texts:
+        assert isinstance(translator, regard.DenoisingModel)
         _score_texts(run, translator, translator.text_scores, input, words, tokens, as_json)
         return
     if input is None:

@@ -25,8 +25,8 @@ class DenoisingModel(Translator):
     def text_scores(self, texts: Iterable[str]) -> Iterator[Likelihood]:
         """How likely each text is, given itself with gaps.
 
-        The gaps are those of `regard.evaluate_texts` for the same texts; so are the rows of a text
-        with more than data.max_length tokens, each of which ends with `<eos>`.
+        The gaps are those that `regard.evaluate_texts` makes in the same texts. A text with more
+        than data.max_length tokens is read in rows, as there; each row ends with `<eos>`.
         """
         check_texts(texts, "text_scores")
         read = read_texts(

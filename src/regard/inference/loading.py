@@ -1,4 +1,4 @@
-"""A run -> what it is for: a translator, or a language model."""
+"""A run -> what it is for: a translator, or a language model of one of three kinds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ VERBS = {
     "translate": "regard translate",
     "causal": "regard generate",
     "masked": "regard fill, or regard embed",
-    "denoise": "regard embed, or fine-tune it: regard train pairs.tsv --from RUN",
+    "denoise": "regard embed or score, or fine-tune it: regard train pairs.tsv --from RUN",
 }
 """The command for a run of each objective."""
 KINDS: dict[str, type[Any]] = {
@@ -104,8 +104,8 @@ def load(
     `MaskedLanguageModel`, one with train.objective=denoise a `DenoisingModel`.
 
     others: more runs with the same vocabulary, for an ensemble of translators.
-    kind: the class that you expect, such as regard.LanguageModel: another run is refused, and type
-    checkers know what comes back. Without it they take it to be a `Translator`.
+    kind: the class that you expect, such as regard.LanguageModel: a run of another kind is refused,
+    and type checkers know what comes back. Without it they take it to be a `Translator`.
     checkpoint: name of a checkpoint, such as `step-00001000`.
     beam: beam width, instead of the run's search.width.
     device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` starts on the CPU and moves to a GPU,
@@ -117,6 +117,8 @@ def load(
     opened = run if isinstance(run, Run) else Run.open(run)
     objective = opened.config.train.objective
     made = KINDS[objective]
+    if kind is not None and not isinstance(kind, type):
+        raise UserError(f"kind={kind!r} must be a class, such as regard.LanguageModel")
     if kind is not None and not issubclass(made, kind):
         raise UserError(
             f"{opened.path}: trained with train.objective={objective}, so it is a "

@@ -49,9 +49,9 @@ class CausalModel(Seq2Seq):
         super().__init__(NoEncoder(width), decoder)
 
     def start(self, source: Tensor, lengths: Tensor, **reading: Tensor) -> Any:
-        """The state after prompts: tokens (B, S) of these lengths (B,), <bos> first.
+        """The state after prompts: tokens (B, S) of these lengths (B,), with <bos> first.
 
-        A length of 0: before <bos>.
+        Where a length is 0, not even <bos> has been read.
         """
         return self.decoder.read(source, lengths, self.encoder(source, lengths))
 

@@ -129,9 +129,10 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def read(self, tokens: Tensor, lengths: Tensor, memory: Memory) -> Any:
-        """The state after prompts: tokens (B, S) of these lengths (B,); 0: before the first token.
+        """The state after prompts, in a language model: tokens (B, S) of these lengths (B,).
 
-        Prompts of one length are read together, all tokens at once.
+        Where a length is 0, the state is that before the first token. memory: of no source. Prompts
+        of one length are read together, all tokens at once.
         """
         groups: list[Tensor] = []
         state: Any = None

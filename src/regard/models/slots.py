@@ -172,8 +172,11 @@ class TransformerState:
             pattern=self.pattern,
         )
 
-    def shortened(self, lengths: Tensor) -> TransformerState:
-        """As if only so many (B,) of the tokens had been read; there is one hypothesis each."""
+    def seen_up_to(self, lengths: Tensor) -> TransformerState:
+        """As if only the first `lengths` (B,) of the slots had been read.
+
+        For states with one hypothesis a sentence, which have read all tokens in one pass.
+        """
         if int(lengths.min()) == self.slots:
             return self
         places = torch.arange(self.slots, device=lengths.device)  # (S,)

@@ -303,14 +303,13 @@ class TransformerDecoder(Decoder):
         return replace(start, cross=cross)
 
     def read(self, tokens: Tensor, lengths: Tensor, memory: Memory) -> TransformerState:
-        """All prompts at once; what stands behind the end of one is never looked at."""
-        state = self.start(memory)
-        longest = int(lengths.max())
-        if not longest:
+        """All prompts in one pass, unless most of it would be padding; padding is never seen."""
+        places = len(lengths) * int(lengths.max())
+        if not places or 2 * int(lengths.sum()) < places:
+            state: TransformerState = super().read(tokens, lengths, memory)
             return state
-        layout = Layout.of(lengths, longest, worth=0.8)
-        _, state = self.hidden(tokens[:, :longest], state, layout=layout, keep=True)
-        return state.shortened(lengths)
+        _, state = self.hidden(tokens[:, : int(lengths.max())], self.start(memory))
+        return state.seen_up_to(lengths)
 
     def _crossing(self) -> list[Attention]:
         """Of each block, its attention to the source; none in a language model."""
@@ -338,14 +337,12 @@ class TransformerDecoder(Decoder):
         positions: Tensor | None = None,
         mask: Tensor | None = None,
         cross_mask: Tensor | None = None,
-        keep: bool = False,
     ) -> tuple[Tensor, TransformerState]:
         """Tokens (B · K, T) after a state -> hidden (B · K, T, D) and the state after them.
 
         The K hypotheses of a sentence stand side by side: they share its memory, and the slots of
-        what they have read. With a layout, targets (B, T) from their beginning -> packed rows
-        (N, D), and, in training, the state as it was. keep: also with a layout, the state has read
-        all T tokens, padding included. Masks of the user's own are for K · T queries.
+        what they have read. With a layout, in training: targets (B, T) from their beginning ->
+        packed rows (N, D), and the state as it was. Masks of the user's own are for K · T queries.
         """
         if positions is not None:
             check_positions("target_positions", positions, tokens)
@@ -384,16 +381,16 @@ class TransformerDecoder(Decoder):
 
         x = self._entered(tokens, positions, layout)  # (N, D)
         x, own = self._through_blocks(
-            x, state, target_mask, source_mask, positions, layout, keep=keep or not packed
+            x, state, target_mask, source_mask, positions, layout, keep=not packed
         )
-        if packed and not keep:
+        if packed:
             return x, state
 
         seen = None
         if sight is not None:
             seen = sight[:, steps - 1 :: steps]  # of each hypothesis' last token: (B, K, S + K · T)
         state = replace(state, own=own, at=state.at + steps, seen=seen, source_mask=source_sight)
-        return x if packed else x.view(rows, steps, -1), state
+        return x.view(rows, steps, -1), state
 
     def _entered(self, tokens: Tensor, positions: Tensor, layout: Layout) -> Tensor:
         """Tokens (B, T) at positions (B, T) -> what the first block reads: packed rows (N, D)."""

@@ -173,15 +173,16 @@ class Attention(nn.Module):
         self.heads = heads
         self.projections = projections
         self.dropout = dropout
-        self._scale = self.score.fused_scale
-        self.fused = self._scale is not None and self.position.fused
+        self.fused_scale = self.score.fused_scale
+        """What q·k is multiplied by in a fused kernel. None: no such kernel knows the score."""
+        self.fused = self.fused_scale is not None and self.position.fused
         """Whether a fused kernel can compute this; set it to False to take the readable path."""
         # Asked in every call, and slow to ask a module for.
         self._head_width = self.score.query_width
         self._widths = (width, key_width, value_width)
         self._plain = type(self.position) is Position and type(self.score).prepare is Score.prepare
         self.only_rotates = _only_rotates(self.position, self.score)
-        """Whether keys are remembered as they are or rotated, and positions add no term."""
+        """Whether positions only rotate queries and keys, and the score prepares no key."""
         self.approximation = approximation
         self.weighs_tokens = approximation is None or approximation.weighs_tokens
         """Whether its weights are of tokens, one each, rather than of mixtures or segments."""
@@ -197,7 +198,7 @@ class Attention(nn.Module):
                 f"the approximation is for {counted(size[0], 'head')} of width {size[1]}, the "
                 f"attention has {counted(self.heads, 'head')} of width {self._head_width}"
             )
-        if self._scale is None:
+        if self.fused_scale is None:
             raise UserError("an approximation of attention needs a score that is a product: dot …")
         adds = (type(self.position).key_term, type(self.position).value_term)
         if adds != (Position.key_term, Position.value_term):
@@ -400,10 +401,10 @@ class Attention(nn.Module):
         """What each head pools by its approximation: (B, H, T, D)."""
         approximation = self.approximation
         assert approximation is not None
-        assert self._scale is not None
+        assert self.fused_scale is not None
         if self.fused and approximation.applies(mask, q.shape[2], len(memory)):
-            return approximation(q, memory.key, memory.value, mask, self._scale)
-        weights = approximation.weights(q, memory.key, mask, self._scale)
+            return approximation(q, memory.key, memory.value, mask, self.fused_scale)
+        weights = approximation.weights(q, memory.key, mask, self.fused_scale)
         return approximation.pool(weights, memory.value, mask)
 
     def look(
@@ -494,8 +495,8 @@ class Attention(nn.Module):
     def _weights(self, q: Tensor, memory: KeyValue, mask: Mask, positions: Tensor) -> Tensor:
         """(B, H, T, S), before dropout; of an approximation, what it has in place of them."""
         if self.approximation is not None:
-            assert self._scale is not None
-            return self.approximation.weights(q, memory.key, mask, self._scale)
+            assert self.fused_scale is not None
+            return self.approximation.weights(q, memory.key, mask, self.fused_scale)
         scores = self.score(q, memory.key)
         term = self.position.key_term(q, positions, memory.positions)
         return masked_softmax(scores if term is None else scores + term, mask)
@@ -540,7 +541,7 @@ class Attention(nn.Module):
             "device": device,
             "heads": self.heads,
             "width": self._head_width,
-            "scale": self._scale if self.fused else None,  # None: the readable path
+            "scale": self.fused_scale if self.fused else None,  # None: the readable path
             "plain": self._plain,
             "dropout": self.dropout if self.training else 0.0,
             "gradients": torch.is_grad_enabled(),
@@ -643,7 +644,7 @@ class SelfAttention(Attention):
 
 
 def _only_rotates(position: Position, score: Score) -> bool:
-    """Whether nothing is done to queries, keys, scores and output but rotating queries and keys."""
+    """Whether the position adds no term to scores or output, and the score prepares no key."""
     kind = type(position)
     adds = (kind.key_term, kind.value_term) != (Position.key_term, Position.value_term)
     return not adds and type(score).prepare is Score.prepare

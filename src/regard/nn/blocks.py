@@ -100,6 +100,11 @@ class _Sublayers(nn.Module):
             x = self.feed_residual(x, self.feed)
         return x
 
+    def _takes_quick_steps(self, x: Tensor) -> bool:
+        """Whether there is a fast twin for x (N, D), and `combine` has not been overridden."""
+        usual = getattr(self.combine, "__func__", None) is _Sublayers.combine
+        return decoding is not None and usual and x.device.type == "cpu"
+
     def rows(
         self,
         x: Tensor,
@@ -115,9 +120,8 @@ class _Sublayers(nn.Module):
 
         keep: also return the keys and values of all that has been read by now, for the next call.
         """
-        usual = type(self).combine is _Sublayers.combine and x.device.type == "cpu"
-        if keep and usual and decoding is not None and decoding.suits(self, layout, mask, source):
-            return decoding.rows(self, x, mask, positions, layout, before, source)
+        if keep and self._takes_quick_steps(x) and decoding.suits(self, layout, mask, source):
+            return decoding.step(self, x, mask, positions, layout, before, source)
 
         kept: list[KeyValue] = []
 

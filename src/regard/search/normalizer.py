@@ -10,8 +10,9 @@ BLOCK = 2**18
 def log_normalizer(logits: Tensor) -> Tensor:
     """log Σ exp of each row of (R, V), as (R, 1); -inf where nothing is allowed.
 
-    torch's own makes two copies of all logits. On a CPU, a few rows at a time need hardly any
-    memory and take a third of the time; rows of contiguous logits come out the same, bit for bit.
+    torch's own makes two copies of all logits. On a CPU, where there are many rows, some of them at
+    a time need hardly any memory and take a third of the time; rows of contiguous logits come out
+    the same, bit for bit.
     """
     rows = max(1, BLOCK // max(1, logits.shape[-1]))
     if logits.device.type != "cpu" or len(logits) <= rows:

@@ -103,8 +103,8 @@ def sample(
 def dice(seeds: Sequence[int], ages: Sequence[int], copies: int) -> Tensor:
     """Numbers from 0 to 1 (B, K), which depend on seed, step and copy alone (SplitMix64).
 
-    seeds, ages: of each sentence, its seed and the steps taken. Computed by NumPy, which wraps
-    around products of 64 bits without a sign.
+    seeds, ages: of each sentence, its seed and the steps taken. NumPy computes them, since it has
+    unsigned numbers of 64 bits, whose products wrap around.
     """
     copy = np.arange(copies, dtype=np.uint64)  # (K,)
     age = np.array(ages, np.int64).astype(np.uint64)[:, None]  # (B, 1)

@@ -48,9 +48,7 @@ class ReadOnly(nn.Module):
         else:
             weight = weight.contiguous()
         self.weight = nn.Parameter(weight, requires_grad=False)
-        self.register_parameter(
-            "bias", None if bias is None else nn.Parameter(bias, requires_grad=False)
-        )
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self.packed: Tensor | None = None
 
         wide = wide_type(kind) if wide is None else wide
@@ -61,9 +59,10 @@ class ReadOnly(nn.Module):
         if self.wide is not None and rows > FEW:
             return self.wide(x)
 
-        weight = self._parameters["weight"]  # a module is slow to ask for its attributes
-        bias = self._parameters["bias"]
-        assert weight is not None
+        weight = self._parameters.get("weight")  # a module is slow to ask for its attributes
+        if weight is None:  # somebody has put something else in its place
+            weight = self.weight
+        bias = self._parameters.get("bias")
         if x.dtype != weight.dtype:
             return self._product(x.to(weight.dtype), weight, bias, rows).to(x.dtype)
         return self._product(x, weight, bias, rows)
