@@ -79,10 +79,12 @@ def step(
     """Rows (B · T, D) -> the same shape, and the keys and values of all that has been read."""
     shape = (layout.batch, layout.length)
 
+    attention = block.attention
+    assert isinstance(attention, SelfAttention)
     residual = block.attention_residual
-    queries, new = _project(block.attention, _before(residual, x), positions, shape)
+    queries, new = _project(attention, _before(residual, x), positions, shape)
     kept = new if before is None else before.append(new)
-    x = _after(residual, x, _attend(block.attention, queries, kept, mask))
+    x = _after(residual, x, _attend(attention, queries, kept, mask))
 
     if source is not None:
         memory, source_mask, _, _ = source
