@@ -13,7 +13,7 @@ import torch
 import regard
 from regard.comparison.cells import Cell
 from regard.comparison.experiment import METRICS
-from regard.config import to_settings
+from regard.config import Settings, to_settings
 from regard.data.pairs import Pair
 from regard.models.parts import Parts
 from regard.nn.devices import pick_device
@@ -35,7 +35,7 @@ class Scores:
     key: str
     run: str
     """The folder of the run."""
-    settings: Mapping[str, Any]
+    settings: Settings
     """All settings of the run, defaults included."""
     values: Mapping[str, float | None]
     """Of test, by metric."""
