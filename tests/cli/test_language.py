@@ -1,6 +1,9 @@
 """The commands of language models: generate, fill, embed and score of texts."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +124,162 @@ def test_a_denoiser_scores_a_text_and_a_pair(runs, said):
 def test_a_text_without_tokens_is_refused_by_itself(runs, said):
     error = said("score", runs["masked"].path, "<mask>", code=2).err
     assert error == "error: '<mask>' has no tokens to predict: give a text with some\n"
+
+
+# vectors and their texts
+
+
+def same(path):
+    return path
+
+
+def with_dots(path):
+    return path.parent / "folder" / ".." / path.name
+
+
+def soft_link(path):
+    (path.parent / "soft.npy").symlink_to(path)
+    return path.parent / "soft.npy"
+
+
+def hard_link(path):
+    (path.parent / "hard.npy").hardlink_to(path)
+    return path.parent / "hard.npy"
+
+
+@pytest.mark.parametrize("spell", [same, with_dots, soft_link, hard_link])
+def test_vectors_never_replace_their_texts(runs, said, tmp_path, spell):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the cat\n")
+    (tmp_path / "folder").mkdir()
+    output = spell(texts)
+    error = said("embed", runs["masked"].path, "--input", texts, "--output", output, code=2).err
+    assert "this is the file of the texts, and vectors would replace them" in error
+    assert error.count("\n") == 1
+    assert texts.read_text() == "the cat\n"
+
+
+def test_nor_do_they_replace_standard_input(runs, said):
+    Path("texts.txt").write_text("the cat\n")
+    kept = os.dup(0)
+    with open("texts.txt") as texts:
+        os.dup2(texts.fileno(), 0)
+    try:
+        error = said("embed", runs["masked"].path, "--output", "texts.txt", code=2).err
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+    assert error.startswith("error: texts.txt: this is the file of the texts")
+    assert Path("texts.txt").read_text() == "the cat\n"
+
+
+def test_an_output_that_cannot_be_written_is_told_before_the_work(runs, said, monkeypatch):
+    def work(*_):
+        raise AssertionError("an hour of work")
+
+    monkeypatch.setattr(regard.MaskedLanguageModel, "embed", work)
+    Path("texts.txt").write_text("the cat\n")
+    Path("vectors").mkdir()
+    words = ["embed", runs["masked"].path, "--input", "texts.txt", "--output", "vectors"]
+    assert said(*words, code=2).err == "error: vectors: Is a directory\n"
+
+
+def test_near_writes_no_vectors(runs, said):
+    words = ["--near", "cat", "--input", "texts.txt", "--output", "vectors.npy"]
+    error = said("embed", runs["masked"].path, *words, code=2).err
+    assert "--near shows texts and writes no vectors" in error
+
+
+# texts that are none
+
+
+@pytest.mark.parametrize(
+    ("verb", "objective", "more"),
+    [("generate", "causal", ["--tokens", 2]), ("embed", "masked", ["--near", "cat"])],
+)
+def test_bytes_that_are_not_utf8_are_told(runs, said, verb, objective, more):
+    Path("texts.txt").write_bytes(b"the cat\nthe d\xe9g\nthe c\xe9w\n")
+    error = said(verb, runs[objective].path, "--input", "texts.txt", *more).err
+    [told] = [line for line in error.splitlines() if "UTF-8" in line]
+    assert told.startswith("warning: line 2 is not valid UTF-8; invalid bytes are replaced")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Unix has these files")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("pipe", "pipe: a named pipe, not a file"),
+        ("/dev/zero", "/dev/zero: a device, not a file"),
+        (".", ".: a folder, not a file"),
+        ("gone", "gone: no such file"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("verb", "objective"), [("generate", "causal"), ("embed", "masked"), ("score", "causal")]
+)
+def test_what_is_no_file_is_not_waited_for(runs, said, verb, objective, name, told):
+    os.mkfifo("pipe")
+    more = ["--near", "cat"] if verb == "embed" else []
+    error = said(verb, runs[objective].path, "--input", name, *more, code=2).err
+    assert error.startswith(f"error: {told}")
+    assert error.count("\n") == 1
+
+
+def test_a_file_of_empty_lines_says_so(runs, said):
+    Path("texts.txt").write_text("\n\n")
+    error = said("evaluate", runs["causal"].path, "texts.txt", code=2).err
+    assert error.endswith("no usable texts: all lines are empty\n")
+
+
+def test_utf16_without_its_mark_is_told(runs, said):
+    Path("texts.txt").write_text("the cat\n")
+    words = ["evaluate", runs["causal"].path, "texts.txt", "data.encoding=utf-16"]
+    error = said(*words, code=2).err
+    assert "texts.txt: not in the encoding utf-16 (" in error
+    assert error.count("\n") == 1
+
+
+# wishes that cannot be met
+
+
+@pytest.mark.parametrize(
+    "fault", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_that_memory_is_too_small_is_told_in_a_line(runs, said, monkeypatch, fault):
+    def options(*_):
+        raise fault
+
+    monkeypatch.setattr(regard.LanguageModel, "options", options)
+    error = said("generate", runs["causal"].path, "the", "--options", 3, code=2).err
+    assert error.startswith("error: out of memory: give shorter texts")
+    assert error.count("\n") == 1
+
+
+def test_options_are_not_drawn(runs, said):
+    words = ["--options", 3, "--sample", "--temperature", 0.1]
+    error = said("generate", runs["causal"].path, "the", *words, code=2).err
+    assert error == "error: --options shows the probabilities of the model: remove --sample\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--temperature", "nan"],
+        ["--temperature", "1e-300"],
+        ["--top-p", "inf"],
+        ["--top-p", "1e-300"],
+        ["--tokens", "9" * 30],
+        ["--nbest", "9" * 30],
+        ["--beam", "9" * 30],
+        ["--options", "9" * 30],
+        ["--seed", "9" * 5000],
+    ],
+    ids=lambda words: words[0] + words[1][:8],
+)
+def test_numbers_out_of_all_bounds(runs, said, words):
+    draws = words[0] in ("--temperature", "--top-p")
+    more = ["--sample"] if draws else []
+    error = said("generate", runs["causal"].path, "the", *words, *more, code=2).err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert len(error) < 300

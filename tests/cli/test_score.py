@@ -84,7 +84,7 @@ def test_an_ensemble_of_the_same_run_is_the_run(run, said):
         (["1", "2", "3"], "give a source and a target, or a file of pairs with --input"),
         (["1+1", "2", "--tokn"], "no option --tokn; did you mean --tokens?"),
         (["--input", "nothing.tsv"], "nothing.tsv: no such file"),
-        (["--input", "."], ".: no such file"),
+        (["--input", "."], ".: a folder, not a file"),
         (["--input", "pairs.tsv", "train.steps=5"], "train.steps cannot be set here"),
         (["--input", "empty.tsv"], "empty.tsv: the file is empty"),
     ],

@@ -217,6 +217,12 @@ def test_equal_tokens_are_other_epochs():
     assert words > 2 * letters > 0
 
 
+def test_fewer_tokens_than_can_be_counted_are_refused():
+    """No epochs would mean: as many steps as train.steps says."""
+    with pytest.raises(UserError, match=r"tokens=1e-06: the data has .* less than a millionth"):
+        planned(budget={"tokens": 1e-6})
+
+
 # pretraining
 
 

@@ -187,7 +187,18 @@ def test_damaged_scores_are_made_again_from_the_run(kept, comparing, whole):
     ended = mended.end()
     assert ended.returncode == 0, ended.stderr
     assert len(mended.started) == 1
+    assert "3 runs of 4 done before; training 1 run, " in ended.stderr
     assert found_in(kept) == found_in(whole)
+
+
+def test_a_run_without_its_log_is_not_called_the_fastest(kept, comparing):
+    """Without the log nobody knows how long it was trained."""
+    cell = Folder(kept).plan().cells[0]
+    (kept / "scores" / f"{cell.key}.json").unlink()
+    (kept / "runs" / cell.run_name / "log.jsonl").unlink()
+    ended = comparing(kept.parent, "compared").end()
+    assert ended.returncode == 1
+    assert "its log.jsonl is gone or damaged" in ended.stderr.splitlines()[-1]
 
 
 # interruptions

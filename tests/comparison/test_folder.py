@@ -1,12 +1,16 @@
 """The folder of a comparison: what is damaged is made again, what is somebody else's is refused."""
 
 import json
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 
 import pytest
 
-from regard.comparison.cells import Cell
+from regard.comparison.cells import Cell, Plan
 from regard.comparison.folder import Folder
+from regard.comparison.outcome import Outcome
+from regard.comparison.page import report_page
+from regard.comparison.scores import Scores
 from regard.errors import UserError
 
 
@@ -142,3 +146,57 @@ def test_a_plan_whose_hashes_lead_elsewhere_is_not_read(folder, outcome):
     cells = [replace(outcome.plan.cells[0], key="../../evil"), *outcome.plan.cells[1:]]
     folder.keep_plan(replace(outcome.plan, cells=cells), "hostile")
     assert folder.plan() is None
+
+
+@pytest.mark.parametrize("name", ["experiment.json", "lock"])
+def test_a_file_of_somebody_else_with_a_name_of_ours_is_refused(tmp_path, name):
+    (tmp_path / name).write_text('{"mine": 1}\n')
+    with pytest.raises(UserError, match=f"holds something else \\({name}\\)"):
+        Folder(tmp_path).make()
+    assert (tmp_path / name).read_text() == '{"mine": 1}\n'
+
+
+@pytest.mark.parametrize("note", ["", "123\nsome.host\n"])
+def test_the_lock_of_a_killed_process_is_ours(tmp_path, note):
+    (tmp_path / "lock").write_text(note)
+    Folder(tmp_path).make()
+
+
+def test_damaged_scores_are_dropped_and_sound_ones_kept(folder, outcome):
+    damaged, sound = outcome.plan.cells[:2]
+    (folder.path / "scores" / f"{damaged.key}.json").write_text("{")
+    for cell in (damaged, sound):
+        folder.drop_damaged_scores(cell)
+    assert not folder.has_scores(damaged)
+    assert folder.scores(sound) is not None
+
+
+HOSTILE = (None, True, 5, -1.5, "x", [], [5], [[]], {}, {"x": 5}, {"x": {}})
+
+
+@pytest.mark.parametrize("name", Scores.__dataclass_fields__)
+def test_scores_with_values_of_another_type_are_not_taken(folder, outcome, name):
+    cell = outcome.plan.cells[0]
+    sound = folder.scores(cell)
+    taken = []
+    for value in HOSTILE:
+        folder.keep_scores(cell, replace(sound, **{name: value}))
+        found = folder.scores(cell)
+        taken += [] if found is None else [type(getattr(found, name))]
+    ours = type(getattr(sound, name))
+    assert set(taken) <= {ours, type(None), int, float, list}
+    assert len(taken) < len(HOSTILE) / 2
+
+
+@pytest.mark.parametrize("name", Plan.__dataclass_fields__)
+def test_a_plan_with_values_of_another_type_is_not_read(folder, outcome, name):
+    plan = outcome.plan
+    for value in HOSTILE:
+        values = asdict(plan) | {name: value}
+        try:
+            read = Plan.of(values)
+        except (KeyError, TypeError, ValueError, UserError):
+            continue
+        assert type(getattr(read, name)) in (type(getattr(plan, name)), type(None), str)
+        with suppress(UserError):  # such as a metric that nobody knows
+            report_page(Outcome(read, [one for of in outcome.systems for one in of.scores]), "")

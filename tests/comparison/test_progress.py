@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import sys
 
 import pytest
 from rich.console import Console
@@ -129,6 +131,17 @@ def test_odd_lines_of_a_log_do_no_harm(folder, outcome, lines, monkeypatch):
     with Board(outcome.plan, folder, 1, reporter) as board:
         board.update({0}, {})
     assert "6 runs" in stream.getvalue()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Unix has these files")
+def test_a_pipe_in_place_of_a_log_is_not_waited_for(folder, outcome):
+    run = folder.run(outcome.plan.cells[0])
+    run.mkdir()
+    os.mkfifo(run / "log.jsonl")
+    said = io.StringIO()
+    with Board(outcome.plan, folder, 1, Reporter(said)) as board:
+        board.update({0}, {})
+    assert said.getvalue().startswith("training 6 runs")
 
 
 def test_of_many_runs_those_around_the_ones_being_trained(folder, made_outcome, monkeypatch):

@@ -1,6 +1,8 @@
 """Files and folders of texts: what is a text, and which files are read."""
 
 import gzip
+import os
+import sys
 
 import pytest
 
@@ -8,6 +10,7 @@ from regard.data.pairs import Pair, Skipped
 from regard.data.readers import find_reader, is_table
 from regard.data.readers.reader import Layout
 from regard.data.readers.texts import TextFolder, TextReader
+from regard.data.splits import open_data
 from regard.errors import UserError
 
 WRAPPED = b"One text\nof two lines.\n\n\nAnother text\nof three\nlines.\n"
@@ -164,6 +167,33 @@ def test_an_empty_file_of_a_folder_is_left_out_and_told(tmp_path, file):
     texts, _, reader = read(tmp_path)
     assert texts == ["one", "two"]
     assert any("leaving out 2 empty files: b.txt, c.txt.gz" in note for note in reader.notes)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Unix has these files")
+def test_what_is_no_file_in_a_folder_is_told(tmp_path, file):
+    """To leave it out in silence would be to train on less than there seems to be."""
+    file(b"one\ntwo\n", "a.txt")
+    strange = tmp_path / "b.txt"
+    strange.symlink_to("gone")
+    with pytest.raises(UserError, match=r"b\.txt: a link to gone, which does not exist"):
+        texts_of(tmp_path)
+    strange.unlink()
+    os.mkfifo(strange)
+    with pytest.raises(UserError, match=r"b\.txt: a named pipe"):
+        texts_of(tmp_path)
+    strange.unlink()
+    strange.mkdir()
+    assert texts_of(tmp_path) == ["one", "two"]
+
+
+def test_a_file_that_is_called_training_hides_no_others_in_silence(tmp_path, file):
+    file(b"one\ntwo\n", "training.txt")
+    file(b"three\n", "cats.txt")
+    file(b"four\n", "dogs.txt")
+    splits = open_data(str(tmp_path), documents="auto", dev=0, test=0)
+    assert [pair.source for pair in splits.train] == ["one", "two"]
+    [note] = splits.notes
+    assert "training.txt is the training set, by its name; not used: cats.txt, dogs.txt" in note
 
 
 def test_a_folder_of_empty_files_is_refused(tmp_path, file):

@@ -91,6 +91,25 @@ def train():
     return go
 
 
+@pytest.fixture(scope="session")
+def writers(tmp_path_factory):
+    """The paths of a causal and a masked run, which have learned next to nothing."""
+    folder = tmp_path_factory.mktemp("writers")
+    changes = {"steps": 2, "warmup": 1, "schedule": "constant"}
+    return {
+        objective.upper(): regard.train(
+            [f"{number}+1" for number in range(60)],
+            out=folder / objective,
+            reporter=Reporter(quiet=True),
+            model=MODEL,
+            data={"dev": 5, "test": 5, "batch_sentences": 8},
+            text={"tokenizer": "characters"},
+            train={**TRAIN, **changes, "objective": objective},
+        ).path
+        for objective in ("causal", "masked")
+    }
+
+
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
     """They take longer to draw than such a run to train."""

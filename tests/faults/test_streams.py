@@ -24,22 +24,54 @@ SLOW = [
     "data inspect arithmetic",
     "show positions --out p.png",
     "train arithmetic --config CONFIG --out new",
+    "generate CAUSAL 1+1",
+    "generate CAUSAL --input TEXTS --tokens 3",
+    "generate CAUSAL 1+1 --options 3",
+    "fill MASKED '1+<mask>'",
+    "embed MASKED --input TEXTS",
+    "embed MASKED --input TEXTS --near 1+1",
+    "score CAUSAL 1+1",
+    "score MASKED --input TEXTS",
+    "score RUN --contrasts CONTRASTS",
+    "evaluate CAUSAL",
+    "data inspect TEXTS train.objective=causal",
+    "compare EXPERIMENT --plan --out new",
+    "compare EXPERIMENT --out new",
 ]
 
 
+EXPERIMENT = """
+preset = "demo"
+seeds = [1]
+metric = "loss"
+data = { path = "phrases", options = { train = 60, dev = 8, test = 8 } }
+model = { width = 16, ffn = 16, heads = 2, encoder_layers = 1, decoder_layers = 1 }
+search = { width = 1, limit_ratio = 1.0 }
+budget = { steps = 2 }
+axes = { "model.score" = ["additive", "dot"] }
+"""
+
+
 @pytest.fixture
-def shell(run, tmp_path):
+def shell(run, writers, tmp_path):
     """A command with its streams as a shell sets them: exit code and standard error."""
     texts = tmp_path / "texts.txt"
     texts.write_text("1+1\n" * 3000)
+    contrasts = tmp_path / "contrasts.tsv"
+    contrasts.write_text("1+1\t2\t3\n")
+    experiment = tmp_path / "experiment.toml"
+    experiment.write_text(EXPERIMENT)
+    places = {"RUN": run.path, "CONFIG": run.path / "config.toml", "TEXTS": texts}
+    places |= {"CONTRASTS": contrasts, "EXPERIMENT": experiment, **writers}
 
     def call(words: str, streams: str) -> subprocess.CompletedProcess[str]:
-        words = words.replace("RUN", str(run.path)).replace("TEXTS", str(texts))
-        words = words.replace("CONFIG", str(run.path / "config.toml"))
+        for name, place in places.items():
+            words = words.replace(name, str(place))
         return subprocess.run(
             ["bash", "-c", f"{sys.executable} -m regard {words} {streams}"],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=300,
             cwd=tmp_path,
             env={**os.environ, "NO_COLOR": "1", "PYTHONUNBUFFERED": ""},
@@ -63,6 +95,15 @@ verbs = pytest.mark.parametrize(
 @verbs
 def test_standard_output_is_full(words, shell):
     done = shell(words, "> /dev/full")
+    assert lines_of(done.stderr) == [
+        "error: standard output cannot be written (No space left on device)"
+    ]
+    assert done.returncode == 1
+
+
+def test_there_is_no_room_for_vectors(shell):
+    """They are bytes, which no text stream writes."""
+    done = shell("embed MASKED --input TEXTS", "> /dev/full")
     assert lines_of(done.stderr) == [
         "error: standard output cannot be written (No space left on device)"
     ]

@@ -109,7 +109,19 @@ def _message(error: Exception) -> str | None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, UserError | OutputFault):
         return str(error)
+    if isinstance(error, MemoryError | RuntimeError) and _lacks_memory(error):
+        return (
+            "out of memory: give shorter texts or fewer at a time; a narrower beam or a lower "
+            "search.batch_tokens may help, too"
+        )
     return None
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether an error says that there is no memory left."""
+    from regard.nn.devices import is_out_of_memory
+
+    return isinstance(error, MemoryError) or is_out_of_memory(error)
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

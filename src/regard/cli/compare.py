@@ -96,7 +96,8 @@ def _list(planned: Any, folder: Any, words: list[str], as_json: bool) -> None:
     rows = []
     for number, cells in enumerate(runs, start=1):
         names = "; ".join(cell.system for cell in cells)
-        state = "done" if all(folder.has_scores(cell) for cell in cells) else "to do"
+        is_done = all(folder.scores(cell) is not None for cell in cells)
+        state = "done" if is_done else "to do"
         rows.append((str(number), names, str(cells[0].seed), state))
     table(["run", "system", "seed", "state"], rows)
     report = " ".join(["regard compare", *map(shell_word, [folder.path, *words])])

@@ -1,6 +1,5 @@
 """`regard generate`: a prompt in, a text out."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,7 @@ import typer
 
 import regard
 from regard.bounds import is_none
-from regard.cli.lines import is_typed, line_bursts, typed_lines
+from regard.cli.lines import is_typed, line_bursts, text_bursts, typed_lines
 from regard.cli.parts import PartsOption, read_parts
 from regard.cli.searching import sampling_asked_for, search_settings
 from regard.cli.terms import Beam, Device, RunFolder, refuse_options
@@ -72,6 +71,8 @@ def generate(
     if prompt and input is not None:
         raise UserError(f"there are prompts and --input {input}: pass one or the other")
     sampling = sampling_asked_for(sample, temperature, top_k, top_p, seed)
+    if options and sampling is not None:
+        raise UserError("--options shows the probabilities of the model: remove --sample")
     if sampling is not None and is_none(seed):
         note(f"drew --seed {sampling.seed} (pass it to repeat this)")
     model = regard.load(
@@ -98,8 +99,7 @@ def _prompts(prompts: list[str] | None, file: Path | None) -> Iterable[list[str]
         return
     is_prompted = file is None and is_typed()
     bursts = typed_lines() if is_prompted else line_bursts(file, lambda: 512)
-    for burst in bursts:
-        yield [os.fsdecode(line).rstrip("\r") for line in burst]
+    yield from text_bursts(bursts)
 
 
 def _print(made: Any, as_json: bool, *, several: bool) -> None:

@@ -3,16 +3,19 @@
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from regard.display import note
+from regard.display import note, warn
 from regard.errors import UserError
+from regard.files import disk_faults_told
 
 BLOCK = 1 << 16
 """Bytes that are read at once."""
+LONGEST = 100_000_000
+"""Bytes of a line: /dev/zero has no end of one."""
 
 
 def line_bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[bytes]]:
@@ -20,13 +23,37 @@ def line_bursts(path: Path | None, enough: Callable[[], int]) -> Iterator[list[b
 
     No line waits more than 20 ms for the next. enough: how many lines make a group.
     """
-    if path is not None and (path.is_dir() or not path.exists()):
-        raise UserError(f"{path}: no such file")
-    if path is not None:
-        with path.open("rb", buffering=0) as file:
-            yield from _lines_together(lambda: file.read(BLOCK), enough, lambda: True)
-    else:
+    if path is None:
         yield from _lines_together(read_stdin, enough, _more_soon)
+        return
+
+    from regard.data.readers.files import check_file
+
+    check_file(path)
+    with path.open("rb", buffering=0) as file:
+
+        def read() -> bytes:
+            with disk_faults_told(path):
+                return file.read(BLOCK)
+
+        yield from _lines_together(read, enough, lambda: True)
+
+
+def text_bursts(bursts: Iterable[list[bytes]]) -> Iterator[list[str]]:
+    """The lines as texts; the first one that is not UTF-8 is told."""
+    number = 0
+    has_warned = False
+    for burst in bursts:
+        texts = [line.decode("utf-8", "replace").rstrip("\r") for line in burst]
+        for line, text in zip(burst, texts):
+            number += 1
+            if not has_warned and text.count("\ufffd") > line.count("\ufffd".encode()):
+                has_warned = True
+                warn(
+                    f"line {number} is not valid UTF-8; invalid bytes are replaced by U+FFFD, here "
+                    f"and in the lines below"
+                )
+        yield texts
 
 
 def read_stdin() -> bytes:
@@ -78,14 +105,22 @@ def _lines_together(
 ) -> Iterator[list[bytes]]:
     """Groups of lines: a group ends with `enough` lines, or where no more come soon."""
     group: list[bytes] = []
-    rest = b""  # a line whose end has not come yet
+    rest: list[bytes] = []  # the parts of a line whose end has not come yet
+    size = 0  # of these
     while block := read():
-        *lines, rest = (rest + block).split(b"\n")
-        group += lines
+        *lines, last = block.split(b"\n")
+        if lines:
+            group += [b"".join((*rest, lines[0])), *lines[1:]]
+            rest = []
+            size = 0
+        rest.append(last)
+        size += len(last)
+        if size > LONGEST:
+            raise UserError(f"a line of more than {LONGEST:,} bytes: write one text on each line")
         if group and (len(group) >= enough() or not more_soon()):
             yield group
             group = []
-    if rest:  # the last line may lack its end
-        group.append(rest)
+    if size:  # the last line may lack its end
+        group.append(b"".join(rest))
     if group:
         yield group

@@ -155,11 +155,11 @@ def _targets_of(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
 
 def _pairs_of_file(run: Path, model: Any, file: Path, words: list[str]) -> Iterator[Any]:
     """The pairs of a file; what was skipped is told at the end."""
+    from regard.data.readers.files import check_file
     from regard.data.readers.pipes import is_open_pipe
     from regard.recipes.evaluation import open_pairs
 
-    if not file.is_file() and not is_open_pipe(file):
-        raise UserError(f"{file}: no such file")
+    check_file(file)
     name = str(file) if is_open_pipe(file) else os.path.abspath(file)
     splits = open_pairs(regard.Run.open(run), name, how_to_read(name, words))
     for line in splits.reading:

@@ -14,9 +14,11 @@ from typing import Any, Self
 import regard
 from regard import config
 from regard.bounds import shown
+from regard.comparison.budget import Budget
 from regard.comparison.code import NO_CODE, Code, code_in
 from regard.comparison.experiment import Experiment, System
 from regard.comparison.matching import Sizes, matched
+from regard.comparison.typed import check_fields
 from regard.config import Config, Settings
 from regard.data.readers.aligned import aligned_files
 from regard.data.splits import Splits
@@ -53,6 +55,14 @@ class Cell:
     """The same, and of how it is decoded and scored."""
     base: str = ""
     """The hash of the pretraining whose weights this one starts from; empty: from none of ours."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """A cell that was written as a dict."""
+        check_fields(cls, values)
+        cell = cls(**values)
+        cell.check_names()
+        return cell
 
     @cached_property
     def config(self) -> Config:
@@ -102,9 +112,11 @@ class Plan:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """A plan that was written as a dict."""
         known = {name: values[name] for name in cls.__dataclass_fields__}
-        cells = {name: [Cell(**cell) for cell in values[name]] for name in ("pretraining", "cells")}
-        for cell in (*cells["pretraining"], *cells["cells"]):
-            cell.check_names()
+        cells = {name: list(map(Cell.of, known.pop(name))) for name in ("pretraining", "cells")}
+        check_fields(cls, known)
+        if not cells["cells"]:
+            raise ValueError("nothing is compared")
+        known["budget"] = asdict(Budget(**known["budget"]))
         return cls(**{**known, **cells})
 
     def runs(self) -> list[list[Cell]]:
@@ -359,7 +371,13 @@ def _with_equal_sizes(
 def _reading(system: System, tokens: float, measures: _Measures) -> System:
     """The system, trained for as many epochs as it takes to read so many tokens."""
     _, per_epoch = measures(system.settings)
-    train = {"epochs": round(tokens / per_epoch, 6), "minutes": 0, "patience": 0}
+    epochs = round(tokens / per_epoch, 6)
+    if not epochs:  # which would mean: go by the steps
+        raise UserError(
+            f"[budget]: tokens={tokens:g}: the data has {per_epoch:,.0f} tokens for {system.name}, "
+            f"and this is less than a millionth of them; give more"
+        )
+    train = {"epochs": epochs, "minutes": 0, "patience": 0}
     return replace(system, settings=config.merge(system.settings, {"train": train}))
 
 

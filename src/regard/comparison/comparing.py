@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.comparison.cells import Plan, fingerprint, identity, plan
 from regard.comparison.code import Code, code_of
-from regard.comparison.folder import PLAN, Folder
+from regard.comparison.folder import LOCK, PLAN, Folder
 from regard.comparison.markdown import markdown_report
 from regard.comparison.notebook import NotebookOutcome
 from regard.comparison.outcome import Outcome
@@ -186,7 +186,7 @@ def report(planned: Plan, folder: Folder, failed: Sequence[str] = ()) -> Outcome
 @contextmanager
 def held(folder: Folder) -> Iterator[None]:
     """Let only this process work on the comparison; the system frees it, however we end."""
-    file = folder.path / "lock"
+    file = folder.path / LOCK
     with disk_faults_told(folder.path):
         ours = lock(file)
     if ours is None:

@@ -15,11 +15,14 @@ from typing import Any
 
 from regard.comparison.cells import Cell, Plan
 from regard.comparison.scores import Scores
+from regard.comparison.typed import check_fields
 from regard.errors import UserError
-from regard.files import disk_faults_told, write_text
+from regard.files import disk_faults_told, remove, write_text
+from regard.files.holder import is_note
 from regard.files.reading import parse_json, read_bytes
 
 PLAN = "experiment.json"
+LOCK = "lock"
 PARTS = ("runs", "scores", "logs")
 LARGEST = 256 * 2**20  # bytes of a file
 
@@ -46,7 +49,7 @@ class Folder:
 
     def _strange(self) -> str:
         """What is in the folder and not ours; empty: nothing, or the folder is a comparison."""
-        if not self.path.is_dir() or self.has_plan:
+        if not self.path.is_dir() or self._is_ours:
             return ""
         others = [place for place in self.path.iterdir() if not place.name.startswith(".")]
         strange = [
@@ -55,8 +58,14 @@ class Folder:
             # Killed before it had a plan, a comparison leaves no more than empty folders.
             if place.name not in PARTS or not place.is_dir() or any(place.iterdir())
         ]
-        strange = [name for name in strange if name != "lock"]
+        strange = [name for name in strange if name != LOCK or not is_note(self.path / LOCK)]
         return min(strange, default="")
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether a comparison was made here: its plan may be damaged if its folders are there."""
+        has_folders = all((self.path / name).is_dir() for name in PARTS)
+        return self.has_plan and (has_folders or _read(self.path / PLAN) is not None)
 
     # the plan
 
@@ -70,7 +79,7 @@ class Folder:
             return None
         try:
             return Plan.of(values)
-        except (KeyError, TypeError, ValueError):  # of another version
+        except (KeyError, TypeError, ValueError, UserError):  # of another version, or hostile
             return None
 
     def keep_plan(self, plan: Plan, identity: str) -> None:
@@ -97,10 +106,11 @@ class Folder:
 
         They may have been made for a system of another name and the same settings.
         """
-        values = _read(self._scores_file(cell))
+        values = _read(self._scores_file(cell)) or {}
         try:
-            scores = Scores(**(values or {}))
-        except TypeError:  # of another version
+            check_fields(Scores, values)
+            scores = Scores(**values)
+        except TypeError:  # of another version, or hostile
             return None
         if scores.key != cell.key:
             return None
@@ -109,6 +119,13 @@ class Folder:
     def has_scores(self, cell: Cell) -> bool:
         """Whether a cell has been scored, without reading how."""
         return self._scores_file(cell).is_file()
+
+    def drop_damaged_scores(self, cell: Cell) -> None:
+        """Delete the file of scores that cannot be read, so that nobody takes the cell for done."""
+        file = self._scores_file(cell)
+        if file.is_file() and self.scores(cell) is None:
+            with disk_faults_told(file):
+                remove(file)
 
     def keep_scores(self, cell: Cell, scores: Scores) -> None:
         _write(self._scores_file(cell), asdict(scores))

@@ -16,6 +16,7 @@ from regard.comparison.folder import Folder
 from regard.comparison.scores import Scores
 from regard.display import safe
 from regard.errors import counted
+from regard.files.reading import open_regular
 from regard.recipes.reporter import Reporter
 from regard.training.forecast import duration
 
@@ -187,7 +188,7 @@ def _number(entry: dict[str, object], name: str) -> float:
 def _last_entry(run: Path) -> dict[str, object] | None:
     """The last line of the log that training has written; None: none yet."""
     try:
-        with (run / "log.jsonl").open("rb") as file:
+        with open_regular(run / "log.jsonl") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             lines = file.read().splitlines()
     except OSError:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,8 @@ def run_all(
     missing = {number: every[number] for number in missing_runs(plan, folder)}
     if not missing:
         return []
+    for cell in chain.from_iterable(missing.values()):
+        folder.drop_damaged_scores(cell)
     queue = _Queue(plan, folder, words, missing, succeeded=len(every) - len(missing))
     signals: list[int] = []
     old = _heeded(signals)

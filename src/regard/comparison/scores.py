@@ -13,8 +13,9 @@ import torch
 import regard
 from regard.comparison.cells import Cell
 from regard.comparison.experiment import METRICS
-from regard.config import to_settings
+from regard.config import Settings, to_settings
 from regard.data.pairs import Pair
+from regard.errors import UserError
 from regard.models.parts import Parts
 from regard.nn.devices import pick_device
 from regard.recipes.evaluation import evaluate, judged_pairs, reference_losses
@@ -35,7 +36,7 @@ class Scores:
     key: str
     run: str
     """The folder of the run."""
-    settings: Mapping[str, Any]
+    settings: Settings
     """All settings of the run, defaults included."""
     values: Mapping[str, float | None]
     """Of test, by metric."""
@@ -164,6 +165,11 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
 def _of_training(run: Run) -> dict[str, Any]:
     """How long the run was trained, and its learning curve."""
     entries = run.records("train", "dev")
+    if not entries:
+        raise UserError(
+            f"{run.path}: its log.jsonl is gone or damaged, so nobody knows how long it was "
+            f"trained: delete this folder, and the run is trained again"
+        )
     trained = [entry for entry in entries if entry["kind"] == "train"]
     last: dict[str, Any] = trained[-1] if trained else {}
     corpus = run.corpus("train")

@@ -23,7 +23,7 @@ from regard.data.readers.aligned import aligned_files, language_of
 from regard.data.readers.files import ReadSoFar, plain_name, reason_of
 from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout, Reader
-from regard.data.readers.texts import text_files
+from regard.data.readers.texts import MOST_NAMED, text_files
 from regard.data.remote import remote_corpora
 from regard.data.tasks import SEED, TASKS, Options, Task, whole_number, yes_or_no
 from regard.data.tasks.toys import Pairs
@@ -461,7 +461,8 @@ def _some(
             f"{TEXTS_WANTED}"
         )
     if pair is None:
-        why = "; ".join(skipped.lines()[:2]) or "there is nothing after the header"
+        nothing = "all lines are empty" if holds == "text" else "there is nothing after the header"
+        why = "; ".join(skipped.lines()[:2]) or nothing
         purpose = "" if part == "train" else f" for {part}"
         meaning = " (a pair has a source and a target)" if holds == "pair" else ""
         raise UserError(f"{spec}: no usable {holds}s{purpose}{meaning}: {why}")
@@ -610,7 +611,20 @@ def _files(spec: str, layout: Layout, target_file: str | None, notes: list[str])
         return {"train": path}
     if "train" not in files:
         raise UserError(f"{path} contains {_listed(path)}: {_train_file_wanted(path)}")
+    if layout.documents != "no":
+        _note_unused_texts(path, files, notes)
     return files
+
+
+def _note_unused_texts(folder: Path, files: Mapping[str, Path], notes: list[str]) -> None:
+    """Say which files of texts are left alone, since others are called train, dev or test."""
+    unused = [file.name for file in text_files(folder) if file not in files.values()]
+    if unused:
+        names = ", ".join(unused[:MOST_NAMED]) + (", …" if len(unused) > MOST_NAMED else "")
+        notes.append(
+            f"{folder}: {files['train'].name} is the training set, by its name; not used: {names}; "
+            f"to train on all files, give it another name"
+        )
 
 
 def _train_file_wanted(folder: Path) -> str:

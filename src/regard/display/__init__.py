@@ -5,6 +5,7 @@ JSON, and `streams` are standard output and error that fail in one line.
 """
 
 from regard.display.markup import html, html_attribute, json_text, markdown, page_text
+from regard.display.streams import say_bytes
 from regard.display.terminal import console, fail, note, say, say_answer, say_json, table, warn
 from regard.display.text import bounded, one_line, plain, safe, shell_word, undirected
 
@@ -23,6 +24,7 @@ __all__ = [
     "safe",
     "say",
     "say_answer",
+    "say_bytes",
     "say_json",
     "shell_word",
     "table",

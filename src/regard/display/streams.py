@@ -56,6 +56,16 @@ class StandardError(io.TextIOWrapper):
             discard(self.fileno())
 
 
+def say_bytes(content: bytes) -> None:
+    """Write bytes, such as those of an array, on standard output."""
+    sys.stdout.flush()
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        raise _fault(error) from error
+
+
 def _fault(error: OSError) -> Exception:
     """The error, and from now on nothing is written: not even when the program ends."""
     discard(1)

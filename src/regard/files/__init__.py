@@ -5,15 +5,15 @@ crash or Ctrl-C leaves what stood there before. An error names the path and the 
 
 A file of Regard's own (`write_text`, `writing`, `append`) is never written through a link: the
 link is replaced, or refused, and what it points to stays as it is. A file that the user named
-(`output`, `write_output`) may be a link to a regular file, whose content is then replaced, unless
-the link is inside a run.
+(`output`, `whole_output`, `write_output`) may be a link to a regular file, whose content is then
+replaced, unless the link is inside a run.
 
 `reading` is the one way to read what may be anything: a pipe, a device, or far too large.
 """
 
 from regard.files.disk import create, disk_faults_told, move, remove, sync
 from regard.files.log import append
-from regard.files.output import MANIFEST, output, write_output
+from regard.files.output import MANIFEST, output, whole_output, write_output
 from regard.files.whole import (
     ASIDE,
     copy_folder,
@@ -37,6 +37,7 @@ __all__ = [
     "remove",
     "remove_whole",
     "sync",
+    "whole_output",
     "write_bytes",
     "write_output",
     "write_text",

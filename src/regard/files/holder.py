@@ -7,6 +7,8 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from regard.files.reading import read_bytes
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -14,6 +16,7 @@ except ImportError:  # Windows
 
 NOTE = re.compile(r"(?P<process>[0-9]{1,10})\n(?P<host>[\w.-]{1,255})\n")
 """Also how the file of a lock begins where filelock has to write it itself."""
+LARGEST = 512  # bytes of such a file
 
 
 def sign(lock_file: Path) -> None:
@@ -38,6 +41,18 @@ def _write(lock_file: Path, note: str) -> None:
             os.close(handle)
 
 
+def is_note(file: Path) -> bool:
+    """Whether a file has no more in it than the file of a lock: the note of a holder, or nothing.
+
+    A file of somebody else may have the same name.
+    """
+    try:
+        content = read_bytes(file, LARGEST)
+    except OSError:
+        return False
+    return not content or NOTE.fullmatch(content.decode(errors="replace")) is not None
+
+
 def holder(lock_file: Path) -> str:
     """Who holds a lock that we did not get, as the end of a message; empty if it is not known.
 
@@ -49,7 +64,7 @@ def holder(lock_file: Path) -> str:
     except OSError:  # it was given back just now, or Windows lets nobody read it
         return ""
     try:
-        note = NOTE.match(os.read(handle, 512).decode(errors="replace"))
+        note = NOTE.match(os.read(handle, LARGEST).decode(errors="replace"))
         is_sure = _is_flock(handle)
     except OSError:
         return ""

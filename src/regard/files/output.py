@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from signal import SIGINT
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from regard.errors import Failed, Interrupted, UserError
 from regard.files.disk import NamedFile, faults_named, remove
-from regard.files.whole import LONGEST_NAME, keep_permissions, replace, shortened, write_bytes
+from regard.files.whole import LONGEST_NAME, keep_permissions, replace, shortened, writing
 
 MANIFEST = "manifest.json"
 """The file that every run has."""
@@ -23,16 +23,27 @@ _BLOCK = 1 << 16  # bytes that are searched at a time for the end of a line
 
 def write_output(path: Path, content: bytes) -> None:
     """Write a whole file where the user said; folders on the way are made."""
+    with whole_output(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_output(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to where the user said, which is whole or as it was; folders are made.
+
+    What cannot be written is refused at once, before an hour is spent on its content.
+    """
     with faults_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     if _takes_a_stream(path):
         with io.BufferedWriter(_opened_stream(path)) as file:
-            file.write(content)
+            yield file
         return
 
     place = _place(path)
     _refuse_if_protected(place, path)
-    write_bytes(place, content)
+    with writing(place) as file:
+        yield file
 
 
 @contextmanager

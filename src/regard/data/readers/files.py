@@ -79,7 +79,14 @@ def start_of(path: Path, encoding: str | None = None) -> Start:
     found = known_encoding(encoding) or _encoding_by_mark(block)
     if found is not None:
         decoder = codecs.getincrementaldecoder(found)("replace")
-        block = decoder.decode(block, complete).removeprefix("\ufeff").encode("utf-8", "replace")
+        try:
+            text = decoder.decode(block, complete)
+        except UnicodeError as error:  # UTF-16 without the mark that tells the order of its bytes
+            raise UserError(
+                f"{path}: not in the encoding {found} ({error}); leave data.encoding out, or give "
+                f"another one"
+            ) from None
+        block = text.removeprefix("\ufeff").encode("utf-8", "replace")
     refused = refusal(path, block)
     if refused is not None:
         raise UserError(f"{path}: {refused}")
@@ -106,10 +113,10 @@ def check_file(path: Path) -> None:
     if stat.S_ISFIFO(mode):
         raise UserError(
             f"{path}: a named pipe, not a file; write its contents to a file, or pass the command "
-            f"that fills it: regard train <(COMMAND)"
+            f"that fills it: <(COMMAND)"
         )
     kind = "a socket" if stat.S_ISSOCK(mode) else "a device"
-    raise UserError(f"{path}: {kind}, not a file; give a file of text pairs")
+    raise UserError(f"{path}: {kind}, not a file; give a file of texts or pairs")
 
 
 def reason_of(path: Path, error: OSError | ValueError) -> str:

@@ -34,10 +34,13 @@ def is_text_file(path: Path) -> bool:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """The files of texts in a folder, sorted by name; hidden ones are left alone."""
+    """The files of texts in a folder, sorted by name; hidden ones are left alone.
+
+    Links into nothing and pipes are among them, so that they are told and not left out in silence.
+    """
     names = (path for path in sorted(folder.iterdir()) if not path.name.startswith("."))
     return [
-        path for path in names if path.is_file() and plain_name(path).lower().endswith(SUFFIXES)
+        path for path in names if plain_name(path).lower().endswith(SUFFIXES) and not path.is_dir()
     ]
 
 
