@@ -661,5 +661,5 @@ def _to_learn_from(train: Stream, kind: str, seed: int) -> Iterable[Pair]:
 def _tokens_text(source: Tokenizer, target: Tokenizer) -> str:
     """The sizes of the vocabularies, for a person."""
     if source.target_side is target:
-        return f"{source.size:,} tokens"
-    return f"{source.size:,} + {target.size:,} tokens"
+        return f"vocabulary of {source.size:,} tokens"
+    return f"vocabularies of {source.size:,} + {target.size:,} tokens"
