@@ -6,7 +6,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.scoring import metrics
-from regard.scoring.report import Report, report
+from regard.scoring.report import Report, report, text_report
 
 FIELDS = (
     "loss perplexity token_accuracy exact_match bleu bleu_signature chrf ter sequence_error wer "
@@ -87,3 +87,19 @@ def test_sources_must_pair_up() -> None:
             seconds=1.0,
             generated_tokens=1,
         )
+
+
+def test_in_a_notebook_scores_are_a_table():
+    found = text_report(
+        loss=1.0,
+        accuracy=0.5,
+        texts=2,
+        tokens=8,
+        characters=20,
+        unknown=0,
+        seconds=0.1,
+        predicts_all=True,
+    )
+    page = found._repr_html_()
+    assert "<td" in page
+    assert all(f">{name}<" in page and f">{value}<" in page for name, value, _ in found.rows())

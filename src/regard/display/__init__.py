@@ -4,7 +4,7 @@
 JSON, and `streams` are standard output and error that fail in one line.
 """
 
-from regard.display.markup import html, html_attribute, json_text, markdown, page_text
+from regard.display.markup import html, html_attribute, html_table, json_text, markdown, page_text
 from regard.display.streams import say_bytes
 from regard.display.terminal import console, fail, note, say, say_answer, say_json, table, warn
 from regard.display.text import bounded, one_line, plain, safe, shell_word, undirected
@@ -15,6 +15,7 @@ __all__ = [
     "fail",
     "html",
     "html_attribute",
+    "html_table",
     "json_text",
     "markdown",
     "note",

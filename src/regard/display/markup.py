@@ -3,6 +3,7 @@
 import html as standard_html
 import json
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from regard.display.text import plain
@@ -29,6 +30,14 @@ def html(text: object) -> str:
     Marks that isolate a direction stay: our own titles have them.
     """
     return standard_html.escape(_UNSEEN_ON_A_PAGE.sub(_sign, str(text)))
+
+
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts, each escaped."""
+    style = 'style="text-align: left"'
+    lines = ["".join(f"<th {style}>{html(name)}</th>" for name in headings)]
+    lines += ["".join(f"<td {style}>{html(cell)}</td>" for cell in row) for row in rows]
+    return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
 
 def html_attribute(page: str) -> str:

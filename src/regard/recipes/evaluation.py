@@ -21,7 +21,7 @@ from regard.data.readers.pipes import is_open_pipe
 from regard.data.readers.reader import Layout
 from regard.data.splits import Splits, group_references, named_data, open_data
 from regard.data.tasks import TASKS
-from regard.display import html
+from regard.display import html_table
 from regard.errors import UserError
 from regard.inference.loading import load_translator
 from regard.inference.online import check_online
@@ -120,22 +120,14 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """For a notebook: the scores, and the first answers beside their references."""
-        scores = _html_table(("score", "value", "meaning"), self.rows())
+        scores = html_table(("score", "value", "meaning"), self.rows())
         samples = [
             (pair.source, answer, "✓ the same" if answer in pair.targets else pair.targets[0])
             for pair, answer in zip(self.pairs[:SHOWN], self.answers)
         ]
         caption = f"The first {len(samples)} of {len(self.pairs):,} answers"
-        answers = _html_table(("source", "answer", "reference"), samples)
+        answers = html_table(("source", "answer", "reference"), samples)
         return f"{scores}<p>{caption}</p>{answers}"
-
-
-def _html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts, each escaped."""
-    style = 'style="text-align: left"'
-    lines = ["".join(f"<th {style}>{html(name)}</th>" for name in headings)]
-    lines += ["".join(f"<td {style}>{html(cell)}</td>" for cell in row) for row in rows]
-    return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
 
 def evaluate(

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Annotated, get_type_hints
 
+from regard.display import html_table
 from regard.scoring import metrics
 
 
@@ -28,6 +29,10 @@ class Scores:
             if value is not None:
                 rows.append((name, format(value, form), meaning))
         return rows
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the rows as a table."""
+        return html_table(("score", "value", "meaning"), self.rows())
 
 
 @dataclass(frozen=True)
