@@ -283,3 +283,8 @@ def test_looking_at_a_text_with_a_mask(model):
     assert (weights > 0).all()
     assert record.source[0] == "the"
     assert record.source[-1] == "<eos>"
+
+
+def test_thousands_of_masks_are_refused(model):
+    with pytest.raises(UserError, match="501 times <mask>: at most 500"):
+        model.fill("<mask> " * 501)

@@ -70,7 +70,8 @@ def generate(
     refuse_options(prompt or [], generate)
     if prompt and input is not None:
         raise UserError(f"there are prompts and --input {input}: pass one or the other")
-    sampling = sampling_asked_for(sample, temperature, top_k, top_p, seed)
+    advice = "--sample: add it"
+    sampling = sampling_asked_for(sample, temperature, top_k, top_p, seed, advice=advice)
     if options and sampling is not None:
         raise UserError("--options shows the probabilities of the model: remove --sample")
     if sampling is not None and is_none(seed):

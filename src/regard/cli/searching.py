@@ -7,15 +7,18 @@ from regard.config import build, parse_overrides
 from regard.errors import UserError
 
 
-def sampling_asked_for(sample: bool, *drawn: Any) -> Any:
-    """How to draw; None: not at all, and then nobody may say how."""
+def sampling_asked_for(
+    sample: bool, *drawn: Any, advice: str = "--sample or --risk: add one of them"
+) -> Any:
+    """How to draw; None: not at all, and then nobody may say how.
+
+    advice: what the options of drawing need.
+    """
     sampling = regard.Sampling(*drawn)
     if sample or sampling.risk:
         return sampling
     if sampling != regard.Sampling():
-        raise UserError(
-            "--temperature, --top-k, --top-p and --seed need --sample or --risk: add one of them"
-        )
+        raise UserError(f"--temperature, --top-k, --top-p and --seed need {advice}")
     return None
 
 

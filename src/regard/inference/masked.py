@@ -28,6 +28,9 @@ from regard.text.missing import BLANK, WithMasks
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import EOS, MASK, UNK
 
+MOST_MASKS = 500
+"""Masks of a text. Each of its options has the whole text, so work and words grow with the square.
+"""
 WINDOW = 256
 """Texts that are read together."""
 
@@ -118,6 +121,11 @@ class MaskedLanguageModel(TextVectors):
         places = [place for place, id in enumerate(ids) if id == MASK]
         if not places:
             raise UserError(f"{text[:40]!r} has no {BLANK}: write it where a token is missing")
+        if len(places) > MOST_MASKS:
+            raise UserError(
+                f"{text[:40]!r} has {len(places):,} times {BLANK}: at most {MOST_MASKS} of a text "
+                f"are filled, so cut it into parts"
+            )
 
         logits = self._logits(ids)  # (M, V)
         logits = logits.masked_fill(self.suppress.to(logits.device), -torch.inf)
