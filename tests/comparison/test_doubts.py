@@ -266,6 +266,12 @@ def test_systems_that_may_be_as_good(made_outcome):
     assert "these runs do not decide it" in verdict(outcome)
 
 
+def test_one_seed_decides_nothing_however_far_apart_systems_are(made_outcome):
+    outcome = made_outcome({"a": 0.1, "b": 0.9}, seeds=(1,), change=equal)
+    assert told(outcome, "may be as good as", "one seed does not show how much seeds vary")
+    assert not told(outcome, "interval of the difference includes zero")
+
+
 def test_seeds_that_disagree(made_outcome):
     def change(scores):
         rank = scores.seed if scores.system == "small" else 3.5 - scores.seed

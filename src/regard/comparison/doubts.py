@@ -282,9 +282,15 @@ def _undecided(outcome: Outcome) -> list[Doubt]:
     found = []
     equals = _maybe_equal(outcome)
     if equals:
+        knows_seeds = all(
+            outcome.pair(outcome.best.name, name).difference.knows_seeds for name in equals
+        )
+        reason = "the 95 % interval of the difference includes zero"
+        if not knows_seeds:
+            reason = "one seed does not show how much seeds vary"
         found.append(
-            f"{listed(equals)} may be as good as {best}, which has the best mean: the 95 % "
-            f"interval of the difference includes zero ({_told_p(outcome, equals)})."
+            f"{listed(equals)} may be as good as {best}, which has the best mean: {reason} "
+            f"({_told_p(outcome, equals)})."
         )
     worse = _probably_worse(outcome)
     if worse:
