@@ -232,7 +232,8 @@ function sentence(map, r, c) {
     return block.scale ? `${looks[0]} from ${looks[1]}: ${looks[2]} (${block.label})` : `${looks[0]} looks at ${looks[1]} with ${looks[2]}`;
   }
   const from = r >= 0, side = from ? "columns" : "rows", all = names[side].map((_, i) => [from ? weight(map, r, i) : weight(map, i, c), i]);
-  const most = all.sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 3);
+  const some = all.filter(([w]) => w !== 0); // a token of the future is nobody's choice
+  const most = (some.length ? some : all).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 3);
   const list = most.map(([w, i]) => `${name(side, i)} ${share(w)}`).join(", ");
   if (block.scale) return from ? `${name("rows", r)}, most from: ${list}` : `${name("columns", c)}, most for: ${list}`;
   return from ? `${name("rows", r)} looks most at ${list}` : `${name("columns", c)} is looked at most by ${list}`;
@@ -539,6 +540,7 @@ const again = () => { for (const side of ["rows", "columns"]) $(side).tops = $(s
 const recolour = () => { ramps(); show(); }; // at once: a printer does not wait
 document.querySelector(".texts").hidden = !data.in && !data.out;
 for (const id of ["in", "out", "exact"]) $(id).textContent = data[id];
+$("becomes").hidden = !data.in; // a language model reads no source
 $("notes").replaceChildren(...data.notes.map((note) => make("li", {}, note)));
 $("limit").hidden = data.blocks.some((b) => b.scale) || !data.blocks.some((b) => b.name === "cross" && Math.max(...b.shape.slice(2)) > 128);
 $("others").hidden = !data.alternatives.length;

@@ -111,8 +111,10 @@ def _tab_title(record: AttentionRecord, title: str) -> str:
     """What the browser's tab is called: the sentence and its answer, shortened, then the title."""
     if not (record.text_in or record.text_out):
         return title
-    source = isolated(_shortened(record.text_in, 40))
     answer = isolated(_shortened(record.text_out, 40))
+    if not record.text_in:  # of a language model
+        return f"{answer} · {title}"
+    source = isolated(_shortened(record.text_in, 40))
     return f"{source} → {answer} · {title}"
 
 
