@@ -1,6 +1,6 @@
 """How far back a language model remembers: one word decides another, 5 to 80 words later.
 
-python benchmarks/distance.py [--steps 2000] [--seeds 1 2 3] [--only LSTM]
+python benchmarks/distance.py [--steps 4000] [--seeds 1 2 3] [--only LSTM]
 
 A text is a key, words without meaning, a question mark, and the value of that key:
 
@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--only", nargs="+", default=list(MODELS), choices=list(MODELS))
     options = parser.parse_args()
