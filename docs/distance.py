@@ -15,6 +15,8 @@ HERE = Path(__file__).parent / "figures"
 TABLE = HERE / "distance.tsv"
 GUESSING = 1 / 8
 LINES = ("-", "--", "-.", ":")
+SIZES = (4, 6, 7, 11)
+"""Of markers, so that lines that lie on each other can be told apart."""
 
 
 def write_table(results: Path) -> None:
@@ -39,16 +41,33 @@ def by_distance() -> dict[str, dict[int, list[float]]]:
 
 
 def draw() -> None:
-    """A line for each model, the mean of its seeds, and a point for each seed."""
+    """A line for each model: the mean of its seeds."""
     figure = blank(7.2, 4.2, "One word decides another: how often it is right, by distance")
     axes = figure.subplots()
     for number, (name, found) in enumerate(by_distance().items()):
         means = [100 * mean(shares) for shares in found.values()]
-        axes.plot(list(found), means, color=COLOURS[number], linestyle=LINES[number], label=name)
-        points = [(d, 100 * share) for d, shares in found.items() for share in shares]
-        axes.scatter(*zip(*points), color=COLOURS[number], marker=MARKERS[number], s=14)
+        colour = COLOURS[number]
+        axes.plot(
+            list(found),
+            means,
+            color=colour,
+            linestyle=LINES[number],
+            marker=MARKERS[number],
+            markersize=SIZES[number],
+            markerfacecolor="white" if number % 2 else colour,
+            zorder=3 - number / 10,  # the larger markers of what comes later lie behind
+            label=name,
+        )
     axes.axhline(100 * GUESSING, color="grey", linewidth=0.8)
-    axes.text(axes.get_xlim()[1], 100 * GUESSING, "guessing", ha="right", va="bottom", color="grey")
+    axes.text(
+        1.01,
+        100 * GUESSING,
+        "guessing",
+        transform=axes.get_yaxis_transform(),
+        va="center",
+        color="grey",
+        fontsize=8,
+    )
     axes.set(xlabel="words in between", ylabel="right, %", ylim=(0, 103))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=4, fontsize=8)

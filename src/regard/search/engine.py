@@ -279,22 +279,28 @@ def _settle(
     ended = (candidates.tokens[..., -1] == EOS) | stopped[:, None]  # (B, C)
     real = ~candidates.scores.isneginf()  # (B, C)
 
-    # A hypothesis is stuck when nothing may follow it. Where hypotheses compete, those of a
-    # sentence that has some candidate are not stuck: they have lost.
-    alive = ~before.scores.isneginf()  # (B, K)
-    followed = real if search.apart else real.any(-1, keepdim=True)  # (B, K) or (B, 1)
-    stuck = alive & ~followed  # (B, K)
-
     ages = [job.age for job in live]
     ages_before = [age - 1 for age in ages]
     # A candidate that has ended, but is not among the best K, does not count.
     counted = (ended & real)[:, : search.copies]  # (B, K)
     _note_ended(search, candidates, counted, live, ages)
-    _note_ended(search, before, stuck, live, ages_before)
+    if not real.all():
+        _note_ended(search, before, _stuck(search, before, real), live, ages_before)
 
     goes_on = (real & ~ended).any(-1).tolist()  # (B,)
     keep = [row for row, job in enumerate(live) if goes_on[row] and not search.enough(job)]
     return keep, candidates.without(ended)
+
+
+def _stuck(search: Search, before: Paths, real: Tensor) -> Tensor:
+    """The hypotheses (B, K) that nothing may follow; real (B, C): which candidates there are.
+
+    Where hypotheses compete, those of a sentence that has some candidate are not stuck: they have
+    lost.
+    """
+    alive = ~before.scores.isneginf()  # (B, K)
+    followed = real if search.apart else real.any(-1, keepdim=True)  # (B, K) or (B, 1)
+    return alive & ~followed
 
 
 def _note_ended(

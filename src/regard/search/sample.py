@@ -80,7 +80,9 @@ class Sample(Greedy):
         numbers = dice(seeds, ages, self.copies).flatten().to(logits.device)  # (R,)
         # In fp64, so that a low temperature merges no two logits, and a small top_p is not 0.
         wide = logits.double()  # (R, V)
-        narrowed = narrow(wide / self.temperature, self.top_k, self.top_p)  # (R, V)
+        if self.temperature != 1:
+            wide = wide / self.temperature
+        narrowed = narrow(wide, self.top_k, self.top_p)  # (R, V)
         return draw(narrowed, numbers)
 
 
