@@ -142,6 +142,24 @@ def test_parts_of_ones_own_are_computed_as_they_are(name, make, monkeypatch, cal
     torch.testing.assert_close(fast[0], readable[0])
 
 
+@pytest.mark.parametrize(("part", "method"), [("attention", "look"), ("cross", "attend_to")])
+def test_a_method_put_into_one_attention_is_called(part, method, calls):
+    made = block({})
+    attention = getattr(made, part)
+    own = getattr(attention, method)
+    asked = []
+
+    def noted(*given, **more):
+        asked.append(method)
+        return own(*given, **more)
+
+    setattr(attention, method, noted)
+    with torch.no_grad():
+        made(*arguments(1), keep=True)
+    assert calls == []
+    assert asked == [method]
+
+
 @pytest.mark.parametrize("part", ["attention", "cross", "feed_residual"])
 def test_a_part_that_still_drops_does_so(part, calls):
     made = block({"dropout": 0.5, "attention_dropout": 0.5})

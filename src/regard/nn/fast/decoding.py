@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FEW_TOKENS = 64
 """New tokens of a sentence up to which the calls between products matter."""
+METHODS = frozenset(("read", "look", "itself", "ask", "attend_to"))
+"""Of an attention; somebody may have put others in their place in one object."""
 
 
 def suits(block: "_Sublayers", layout: Layout, mask: Mask, source: "Source | None") -> bool:
@@ -58,7 +60,7 @@ def _is_usual(attention: Attention, kind: type[Attention], residual: nn.Module) 
         return False
     if attention.approximation is not None or not attention.projections:
         return False
-    return _is_plain(residual, Residual)
+    return METHODS.isdisjoint(attention.__dict__) and _is_plain(residual, Residual)
 
 
 def _is_plain(part: nn.Module, kind: type[nn.Module]) -> bool:
