@@ -305,9 +305,7 @@ def _undecided(outcome: Outcome) -> list[Doubt]:
 def _maybe_equal(outcome: Outcome) -> list[str]:
     """The systems whose difference to the best may well be none."""
     return [
-        one.name
-        for one in outcome.tied[1:]
-        if _includes_zero(outcome.pair(outcome.best.name, one.name))
+        one.name for one in outcome.tied[1:] if _is_open(outcome.pair(outcome.best.name, one.name))
     ]
 
 
@@ -317,7 +315,8 @@ def _probably_worse(outcome: Outcome) -> list[str]:
     return [one.name for one in outcome.tied[1:] if one.name not in equals]
 
 
-def _includes_zero(pair: PairOutcome) -> bool:
+def _is_open(pair: PairOutcome) -> bool:
+    """Whether these runs leave open which of two systems is better."""
     gap = pair.difference
     return gap.low <= 0 <= gap.high or not gap.knows_seeds
 
